@@ -121,7 +121,7 @@ func BenchmarkImageReport(b *testing.B) {
 	lines := 0
 	stop := cpu(b)
 	for b.Loop() {
-		o, err := auditfacts.Dump(bytes.NewReader(dump))
+		o, err := auditfacts.ReadDump(bytes.NewReader(dump))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -131,9 +131,9 @@ func BenchmarkImageReport(b *testing.B) {
 		}
 		f := o.Facts()
 		oracle := restartforecast.New(f.Site())
-		r := audit.Make(audit.Facts{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, Same: f.Same,
+		r := audit.NewReport(audit.Facts{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, Same: f.Same,
 			Restart: func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
-				return []model.RestartAnswer{oracle.Ask(p, u, restartforecast.Crash, restartforecast.Up), oracle.Ask(p, u, restartforecast.Reboot, restartforecast.Up)}
+				return []model.RestartAnswer{oracle.Forecast(p, u, restartforecast.Crash, restartforecast.Up), oracle.Forecast(p, u, restartforecast.Reboot, restartforecast.Up)}
 			}})
 		lines = len(r.Lines)
 	}
@@ -159,7 +159,7 @@ func BenchmarkImageReportLimit(b *testing.B) {
 // BenchmarkForecastAll answers all six events for every container of the same
 // cluster.
 func BenchmarkForecastAll(b *testing.B) {
-	o, err := auditfacts.Dump(bytes.NewReader(imageDump(b)))
+	o, err := auditfacts.ReadDump(bytes.NewReader(imageDump(b)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func BenchmarkForecastAll(b *testing.B) {
 		n := 0
 		for i := range f.Pods {
 			for j := range f.Pods[i].Uses {
-				n += len(oracle.All(&f.Pods[i], &f.Pods[i].Uses[j]))
+				n += len(oracle.ForecastAll(&f.Pods[i], &f.Pods[i].Uses[j]))
 			}
 		}
 		b.ReportMetric(float64(n), "answers")

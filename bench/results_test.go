@@ -49,8 +49,8 @@ func resultsDir(t *testing.T) string {
 	return dir
 }
 
-// keep writes what was measured to the results, if the test passes.
-func keep(t *testing.T, name string, v any) {
+// writeResult writes what was measured to the results, if the test passes.
+func writeResult(t *testing.T, name string, v any) {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	// capWindow is over how long what went over a wire is averaged, and capLook how
 	// often it is read.
 	capWindow = 2 * time.Second
-	capLook   = 250 * time.Millisecond
+	capPoll   = 250 * time.Millisecond
 	// capPromise is what a window may have of what is sent: a tenth of a second that was
 	// saved up, and the headers of packets.
 	capPromise = 1.1
@@ -33,7 +33,7 @@ const (
 // cappedSizes are the files in the bundle, in MiB: 50 together.
 var cappedSizes = []int64{25, 15, 10}
 
-// cappedCase is what the controller was told.
+// cappedCase has the bandwidth flags of the controller.
 type cappedCase struct {
 	name   string
 	before transfer.Bandwidth // until a quarter has come; the zero value: from the start
@@ -50,7 +50,7 @@ var cappedCases = []cappedCase{
 // the interfaces, against it.
 type cappedRun struct {
 	LoadBefore string `json:"loadBefore"`
-	// Share is what each host was told, in bytes a second; Windows how many were evaluated.
+	// Share is the limit of each host, in bytes a second; Windows how many were evaluated.
 	Share   int64   `json:"shareOfANode"`
 	Windows int     `json:"windows"`
 	Seconds float64 `json:"seconds"`
@@ -61,7 +61,7 @@ type cappedRun struct {
 	MostOfAll  float64 `json:"mostSentByAllOfTheirShares"`
 	OriginMean float64 `json:"originMeanOfShare"`
 	// TakenBeyond and SentBeyond are by how many bytes a host had taken and sent more
-	// than its share at most, over whatever time.
+	// than its share at most, over any time.
 	TakenBeyond int64 `json:"takenBeyondShareBytes"`
 	SentBeyond  int64 `json:"sentBeyondShareBytes"`
 	// SettledAfter a limit was lowered, in seconds, every window of every host is within
@@ -84,9 +84,9 @@ type cappedResult struct {
 	Runs    map[string][]cappedRun `json:"runs"`
 }
 
-// What nodes may use of their networks is what they use: eight hosts whose wires could
-// do more keep to what the controller was told, each by itself and all together, and
-// also if it is told while they copy.
+// Eight hosts keep to the bandwidth limit that the controller is configured with, although
+// their links are faster. This holds for each host and for all together, also when the
+// limit changes while they copy.
 func TestSpreadCapped(t *testing.T) {
 	resultsDir(t)
 	work, err := os.MkdirTemp("/dev/shm", "refit-capped-")
@@ -97,26 +97,26 @@ func TestSpreadCapped(t *testing.T) {
 	path, size, _ := spreadBundle(t, work, cappedSizes)
 	r := cappedResult{What: "one stick in one of eight hosts; bytes at every host's interface against what it may send and take",
 		Machine: thisMachine(), Hosts: spreadHosts, Size: size, Window: capWindow.Seconds(), Promise: capPromise, Kernel: capKernel, Lowered: capLowered,
-		Method: fmt.Sprintf("as spread.json, wires of %d Mbit/s each way (go test ./bench -run TestSpreadCapped); every host has the share that the controller computes for eight nodes; counters of the switch's ports read every %s, every window of %s counts, after a limit was lowered only those that begin then; headers of packets count, too", spreadMegabits, capLook, capWindow),
+		Method: fmt.Sprintf("as spread.json, links of %d Mbit/s each way (go test ./bench -run TestSpreadCapped). Every host has the share that the controller computes for eight nodes. The counters of the switch's ports are read every %s, and every window of %s counts; after a limit was lowered, only windows that start later. Packet headers count, too", spreadMegabits, capPoll, capWindow),
 		Runs:   map[string][]cappedRun{}}
 	for range capRuns {
 		for _, c := range cappedCases {
 			run := capped(t, filepath.Join(work, "hosts"), path, size, c)
 			r.Runs[c.name] = append(r.Runs[c.name], run)
-			t.Logf("%s: %.1f s, %.2f of the bound; of a host's share at most %.2f was sent (%d bytes beyond it) and %.2f taken (%d), by all together %.2f; the origin sent %.2f in the mean; settled after %.1f s; load %s",
+			t.Logf("%s: %.1f s, %.2f of the bound. Of a host's share at most %.2f was sent (%d bytes beyond it) and %.2f received (%d), by all together %.2f. The origin sent %.2f in the mean; settled after %.1f s; load %s",
 				c.name, run.Seconds, run.OfBound, run.MostSent, run.SentBeyond, run.MostTaken, run.TakenBeyond, run.MostOfAll, run.OriginMean, run.SettledAfter, run.LoadBefore)
-			run.promises(t, c)
+			run.checkPromises(t, c)
 			if run.Windows == 0 {
-				t.Errorf("%s: it was over before it could be judged", c.name)
+				t.Errorf("%s: it ended before it could be measured", c.name)
 			}
 		}
 	}
-	keep(t, "spread-capped.json", r)
+	writeResult(t, "spread-capped.json", r)
 }
 
-// promises that a run keeps. Of a limit that was lowered none is made; from when on every
-// window holds is told.
-func (r cappedRun) promises(t *testing.T, c cappedCase) {
+// checkPromises checks the limits of a run. After a limit was lowered it checks none, but
+// logs from when on every window is within it.
+func (r cappedRun) checkPromises(t *testing.T, c cappedCase) {
 	t.Helper()
 	if c.before != (transfer.Bandwidth{}) {
 		if most := max(r.TakenBeyond, r.SentBeyond); most > capLowered {
@@ -169,26 +169,26 @@ func capped(t *testing.T, dir, bundle string, size int64, c cappedCase) cappedRu
 	looks := []wires{readWires(t, n)}
 	from := looks[0].at // what is evaluated begins here
 	for k := 2; k <= spreadHosts; k++ {
-		all[k].tell("go")
+		all[k].send("go")
 	}
 	waits, giveUp := spreadHosts-1, time.After(spreadTime)
 	for lowered := first == share; waits > 0; {
 		select {
 		case <-giveUp:
 			t.Fatalf("%s: %d hosts have not come to an end", c.name, waits)
-		case <-time.After(capLook):
+		case <-time.After(capPoll):
 		}
 		now := readWires(t, n)
 		looks = append(looks, now)
 		if !lowered && now.sent[1]-looks[0].sent[1] > uint64(size/4) {
 			for _, h := range all {
-				h.tells(share)
+				h.sendShare(share)
 			}
 			lowered, from = true, time.Now()
 		}
 		for k := 2; k <= spreadHosts; k++ {
 			select {
-			case s, ok := <-all[k].says:
+			case s, ok := <-all[k].messages:
 				if !ok || s.Done == nil || !s.Done.Whole {
 					t.Fatalf("%s: host %d has not got all: %+v", c.name, k, s.Done)
 				}
@@ -198,18 +198,18 @@ func capped(t *testing.T, dir, bundle string, size int64, c cappedCase) cappedRu
 			}
 		}
 	}
-	run.judge(looks, from)
+	run.evaluate(looks, from)
 	run.OfBound = run.Seconds * float64(share) / float64(size)
 	return run
 }
 
-// tells gives a host another limit.
-func (h *host) tells(bytesPerSecond int64) {
+// sendShare gives a host another limit.
+func (h *host) sendShare(bytesPerSecond int64) {
 	_, _ = h.in.Write([]byte(strconv.FormatInt(bytesPerSecond, 10) + "\n")) // one that was killed hears nothing
 }
 
 // evaluate finds the busiest window.
-func (r *cappedRun) judge(looks []wires, from time.Time) {
+func (r *cappedRun) evaluate(looks []wires, from time.Time) {
 	share := float64(r.Share)
 	last := looks[len(looks)-1]
 	for k := 1; k <= spreadHosts; k++ {
@@ -224,7 +224,7 @@ func (r *cappedRun) judge(looks []wires, from time.Time) {
 			origin = a
 		}
 		if sent := r.window(a, looks[i:]); sent > capPromise && from.After(looks[0].at) {
-			r.SettledAfter = a.at.Sub(from).Seconds() + capLook.Seconds()
+			r.SettledAfter = a.at.Sub(from).Seconds() + capPoll.Seconds()
 		}
 	}
 	r.OriginMean = float64(last.sent[1]-origin.sent[1]) / last.at.Sub(origin.at).Seconds() / share
@@ -234,22 +234,22 @@ func (r *cappedRun) judge(looks []wires, from time.Time) {
 // it of its share.
 func (r *cappedRun) window(a wires, looks []wires) (busiest float64) {
 	share := float64(r.Share)
-	judged := false
+	measured := false
 	for _, b := range looks {
 		span := b.at.Sub(a.at)
 		allowed, together := share*span.Seconds(), 0.0
 		for k := 1; k <= spreadHosts; k++ {
 			sent, taken := float64(b.sent[k]-a.sent[k]), float64(b.taken[k]-a.taken[k])
 			r.TakenBeyond, r.SentBeyond = max(r.TakenBeyond, int64(taken-allowed)), max(r.SentBeyond, int64(sent-allowed))
-			if judged || span < capWindow {
+			if measured || span < capWindow {
 				continue
 			}
 			together += sent
 			busiest = max(busiest, sent/allowed)
 			r.MostTaken = max(r.MostTaken, taken/allowed)
 		}
-		if !judged && span >= capWindow {
-			judged = true
+		if !measured && span >= capWindow {
+			measured = true
 			r.Windows++
 			r.MostSent, r.MostOfAll = max(r.MostSent, busiest), max(r.MostOfAll, together/allowed/spreadHosts)
 		}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/controller/apitest"
-	"github.com/refit-dev/refit/internal/controller/noderights"
 )
 
 var (
@@ -47,14 +47,14 @@ func newClient(t *testing.T, cfg *rest.Config) client.Client {
 func TestAPIServer(t *testing.T) {
 	cfg := apitest.Start(t)
 	admin := newClient(t, cfg)
-	t.Run("rules refuse with the cure", func(t *testing.T) { testRules(t, admin) })
+	t.Run("rules refuse with the fix", func(t *testing.T) { testRules(t, admin) })
 	t.Run("a pool says its pace", func(t *testing.T) { testPools(t, admin) })
 	t.Run("what is fixed stays fixed", func(t *testing.T) { testImmutable(t, admin) })
 	t.Run("identities write only what is theirs", func(t *testing.T) { testIdentities(t, cfg, admin) })
 	t.Run("a running update is not deleted by accident", func(t *testing.T) { testRunningStays(t, cfg, admin) })
 	t.Run("no node runs before the gate is open", func(t *testing.T) { testGateBeforeRun(t, cfg, admin) })
 	t.Run("a track permits static pods and nothing else", func(t *testing.T) { testTracksWriteStaticPods(t, cfg, admin) })
-	t.Run("new pods start from images that are there, if somebody wants it", func(t *testing.T) { testIfNotPresent(t, admin) })
+	t.Run("new pods start from images that are there, if the administrator wants it", func(t *testing.T) { testIfNotPresent(t, admin) })
 	t.Run("stolen identities reach no further than their job", func(t *testing.T) { testStolenIdentities(t, cfg, admin) })
 	t.Run("samples apply and damaged ones are refused", func(t *testing.T) { testSamples(t, cfg, admin) })
 	t.Run("manifests apply", func(t *testing.T) { testManifests(t, admin) })
@@ -94,7 +94,7 @@ func testRules(t *testing.T, c client.Client) {
 		"a pool without a budget has one":          {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
 		"a risk says why and until when":           {risky("r1", v1alpha1.AcceptedRisk{Check: "clock", Reason: "no NTP here", Until: soon}), ""},
 		"a risk without a reason is refused":       {risky("r2", v1alpha1.AcceptedRisk{Check: "clock", Reason: " ", Until: soon}), "say why the risk is taken"},
-		"a quorum is accepted by nobody":           {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
+		"a quorum can never be accepted":           {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
 		"a check has a name":                       {risky("r4", v1alpha1.AcceptedRisk{Check: "The Clock", Reason: "no NTP here", Until: soon}), "as `refit gate` lists them"},
 		"a grace of zero would be force":           {drains("r5", v1alpha1.DrainOptions{GracePeriodSeconds: &none}), "would be gone from the API while it still runs"},
 		"a drain may leave pods where they are":    {drains("r6", v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "local"}}}), ""},
@@ -125,7 +125,7 @@ func testRules(t *testing.T, c client.Client) {
 			s.Follow.Tag = "1"
 			s.Approvals = []v1alpha1.TrackApproval{{Digest: "1.2.3", Serial: 1}}
 		}), "a tag cannot be approved"},
-		"a lie does not move by itself": {imageTrack("k7", func(s *v1alpha1.ImageTrackSpec) {
+		"a version mismatch does not move by itself": {imageTrack("k7", func(s *v1alpha1.ImageTrackSpec) {
 			s.Follow.Tag, s.Automatic = "1", []string{v1alpha1.ClassTagVersionMismatch}
 		}), "supported values"},
 		"bundles need no pull secret": {imageTrack("k8", func(s *v1alpha1.ImageTrackSpec) {
@@ -149,7 +149,7 @@ func testRules(t *testing.T, c client.Client) {
 		"there is no part of one":                   {bootPolicy("bp3", v1alpha1.MachineSelection{Group: "g", Kind: "ControlPlaneMachineSet", Select: "Partial", Selector: &metav1.LabelSelector{}}), "select All or None"},
 		"windows are for rolling":                   {bootPolicy("bp4", v1alpha1.MachineSelection{Group: "g", Kind: "K", Windows: []v1alpha1.Window{{Start: "22:00", DurationMinutes: 60}}}), "windows are for mode Roll"},
 		"Automatic is not declared":                 {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp5"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Skew: v1alpha1.BootImageSkew{Mode: "Automatic"}}}, "Unsupported value"},
-		"a waiver has a reason":                     {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp6"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Skew: v1alpha1.BootImageSkew{Waivers: []v1alpha1.SkewWaiver{{Source: "*", Reason: " ", Until: soon}}}}}, "a waiver without a reason is none"},
+		"a waiver has a reason":                     {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp6"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Skew: v1alpha1.BootImageSkew{Waivers: []v1alpha1.SkewWaiver{{Source: "*", Reason: " ", Until: soon}}}}}, "a waiver without one does not count"},
 		"a policy with defaults":                    {bootPolicy("bp7", v1alpha1.MachineSelection{Group: "g", Kind: "K"}), ""},
 		"a source says what it is":                  {&v1alpha1.MachineSource{ObjectMeta: meta("ms1")}, "set declared"},
 		"a declaration says something":              {&v1alpha1.MachineSource{ObjectMeta: meta("ms2"), Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{}}}, "declare the release, the OS version, or both"},
@@ -237,12 +237,12 @@ func refused(t *testing.T, err error, want string) {
 // Promise 10: a node's identity can write only that node's own status, and read no Secret.
 func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	ctx := context.Background()
-	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
+	controllerClient := newClient(t, apitest.As(cfg, apitest.ControllerUser))
 	waitForPolicies(t, admin)
 	for _, n := range []string{"n1", "n2"} {
-		mustCreate(t, controller, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta(n)})
+		mustCreate(t, controllerClient, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta(n)})
 	}
-	if err := (&noderights.Granter{Client: controller, Live: controller}).Grant(ctx, time.Now()); err != nil {
+	if err := (&controller.NodeRightsGranter{Client: controllerClient, Live: controllerClient}).Grant(ctx, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	n1 := newClient(t, apitest.AsNode(cfg, "n1"))
@@ -301,13 +301,13 @@ func testIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	refused(t, admin.Update(ctx, &nu), "only refit's controller writes NodeUpdate specs")
 
 	content := &v1alpha1.Content{ObjectMeta: nodeMeta("plan-x"), Type: "plan", Data: "{}"}
-	mustCreate(t, controller, content)
+	mustCreate(t, controllerClient, content)
 	content.Data = "{1}"
-	if err := controller.Patch(ctx, content, client.Merge); err == nil {
-		mergeContent(t, controller, content.Name)
+	if err := controllerClient.Patch(ctx, content, client.Merge); err == nil {
+		mergeContent(t, controllerClient, content.Name)
 	}
-	mustCreate(t, controller, &v1alpha1.Bundle{ObjectMeta: meta("found")})
-	refused(t, controller.Create(ctx, &v1alpha1.Bundle{ObjectMeta: meta("approved"), Spec: v1alpha1.BundleSpec{Digest: digestA}}), "approved by a person")
+	mustCreate(t, controllerClient, &v1alpha1.Bundle{ObjectMeta: meta("found")})
+	refused(t, controllerClient.Create(ctx, &v1alpha1.Bundle{ObjectMeta: meta("approved"), Spec: v1alpha1.BundleSpec{Digest: digestA}}), "approved by a person")
 }
 
 // mergeContent shows that a Content cannot be changed, not even by its maker.
@@ -340,12 +340,12 @@ func waitForPolicies(t *testing.T, admin client.Client) {
 
 func testRunningStays(t *testing.T, cfg *rest.Config, c client.Client) {
 	ctx := context.Background()
-	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
+	controllerClient := newClient(t, apitest.As(cfg, apitest.ControllerUser))
 	waitForPolicies(t, c)
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta("running"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA}}
 	mustCreate(t, c, u)
 	u.Status.Phase = v1alpha1.PhaseUpdating
-	if err := controller.Status().Update(ctx, u); err != nil {
+	if err := controllerClient.Status().Update(ctx, u); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, c.Delete(ctx, u), "annotate it with refit.dev/allow-delete=true")

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/controller/apitest"
-	"github.com/refit-dev/refit/internal/controller/noderights"
 	"github.com/refit-dev/refit/internal/osimage/imagebuild"
 )
 
@@ -164,17 +164,17 @@ func controllerAttempts() []attempt {
 		}},
 		{"write a NodeConfig", byRBAC, func(s *site) error { return s.create(nodeConfig("evil")) }},
 		{"let a service account read a NodeUpdate", "refit-controller-grants", func(s *site) error {
-			_, binding := noderights.Objects(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u"}})
+			_, binding := controller.NodeRights(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u"}})
 			binding.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "default"}}
 			return s.create(binding)
 		}},
 		{"let a node read all NodeUpdates", "refit-controller-grants", func(s *site) error {
-			role, _ := noderights.Objects(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n3", UID: "u"}})
+			role, _ := controller.NodeRights(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n3", UID: "u"}})
 			role.Rules[0].ResourceNames = nil
 			return s.create(role)
 		}},
 		{"let a node read its own NodeUpdate", "", func(s *site) error {
-			role, _ := noderights.Objects(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n3", UID: "u"}})
+			role, _ := controller.NodeRights(&v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n3", UID: "u"}})
 			return s.create(role)
 		}},
 		{"restart a node by a drill", "refit-people-drill", func(s *site) error {
@@ -208,7 +208,7 @@ func runAttempts() []attempt {
 	same := func(*v1alpha1.NodeRun) {}
 	return []attempt{
 		{"let a node run without the name of an update", byRule, of(started, func(r *v1alpha1.NodeRun) { r.Name = "" })},
-		{"let a node run under a name that no update can have", byRule, of(started, func(r *v1alpha1.NodeRun) { r.Name = "../Nobody" })},
+		{"let a node run under a name that no update can have", byRule, of(started, func(r *v1alpha1.NodeRun) { r.Name = "../Absent" })},
 		{"let a node run for an update that no person started", "refit-gate-before-run", of(prepared, same)},
 		{"let a node run for a deleted update of the same name", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.UID = "another" })},
 		{"let a node run another plan than the one that was started", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.PlanDigest = digestA })},
@@ -446,10 +446,10 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 	t.Helper()
 	ctx := context.Background()
 	s := &site{t: t, cfg: cfg, admin: admin}
-	controller := newClient(t, apitest.As(cfg, apitest.ControllerUser))
-	granter := &noderights.Granter{Client: controller, Live: controller}
+	controllerClient := newClient(t, apitest.As(cfg, apitest.ControllerUser))
+	granter := &controller.NodeRightsGranter{Client: controllerClient, Live: controllerClient}
 	for _, n := range []string{"n1", "n2"} {
-		err := controller.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta(n)})
+		err := controllerClient.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: nodeMeta(n)})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
@@ -460,7 +460,7 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 	if err := admin.Create(ctx, &v1alpha1.Content{ObjectMeta: nodeMeta("plan-x"), Type: "plan", Data: "{}"}); err == nil {
 		t.Fatal("an administrator wrote a Content")
 	}
-	if err := controller.Create(ctx, &v1alpha1.Content{ObjectMeta: nodeMeta("plan-x"), Type: "plan", Data: "{}"}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := controllerClient.Create(ctx, &v1alpha1.Content{ObjectMeta: nodeMeta("plan-x"), Type: "plan", Data: "{}"}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	for _, namespace := range []string{v1alpha1.SystemNamespace, "default"} {
@@ -469,8 +469,8 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 	mustCreate(t, admin, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: builds, Name: "registry"}})
 	mustCreate(t, admin, &corev1.ConfigMap{ObjectMeta: nodeMeta("files"), Data: map[string]string{"a": "b"}})
 	mustCreate(t, admin, &v1alpha1.Bundle{ObjectMeta: meta("found-one")})
-	s.started = s.updateOf(controller, "started", v1alpha1.StartImmediate)
-	s.prepared = s.updateOf(controller, "prepared", v1alpha1.StartManual)
+	s.started = s.updateOf(controllerClient, "started", v1alpha1.StartImmediate)
+	s.prepared = s.updateOf(controllerClient, "prepared", v1alpha1.StartManual)
 	for role, user := range map[string]string{"refit-operator": "operator", "refit-approver": "approver", "refit-admin": "administrator"} {
 		mustCreate(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("test-" + role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}})
@@ -509,7 +509,7 @@ func mustCreateRole(t *testing.T, admin client.Client, role string) {
 }
 
 // updateOf is an update with a plan, as the controller leaves it.
-func (s *site) updateOf(controller client.Client, name string, start v1alpha1.StartMode) *v1alpha1.ClusterUpdate {
+func (s *site) updateOf(controllerClient client.Client, name string, start v1alpha1.StartMode) *v1alpha1.ClusterUpdate {
 	s.t.Helper()
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta(name), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: start}}
 	mustCreate(s.t, s.admin, u)
@@ -518,7 +518,7 @@ func (s *site) updateOf(controller client.Client, name string, start v1alpha1.St
 		now := metav1.Now()
 		u.Status.StartedAt = &now
 	}
-	if err := controller.Status().Update(context.Background(), u); err != nil {
+	if err := controllerClient.Status().Update(context.Background(), u); err != nil {
 		s.t.Fatal(err)
 	}
 	return u

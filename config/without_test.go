@@ -135,7 +135,7 @@ func goes(out areas.Set, right string) bool {
 // listed reports whether an object belongs to areas.
 func listed(o *unstructured.Unstructured) bool {
 	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
-	if _, ok := areas.OfKind(kind); ok {
+	if _, ok := areas.AreaOfKind(kind); ok {
 		return true
 	}
 	return slices.ContainsFunc(areas.All, func(a areas.Area) bool {
@@ -176,7 +176,7 @@ func TestAreasNameWhatExists(t *testing.T) {
 	}
 }
 
-// The controller starts with what is left out, whatever arguments an administrator gives it.
+// The controller gets the omitted areas with any arguments of the administrator.
 func TestWithoutTellsTheController(t *testing.T) {
 	t.Parallel()
 	out, err := areas.Parse([]string{areas.OSImages, areas.BootImages})

@@ -8,4 +8,4 @@ import (
 )
 
 // armFailpoints lets tests end this agent at a named line: bin/failpoint only.
-func armFailpoints(c agentconfig.Config) { failpoint.KillFrom(c.WithPlaces().Path("failpoint")) }
+func armFailpoints(c agentconfig.Config) { failpoint.KillFrom(c.WithDefaultPaths().Path("failpoint")) }

@@ -66,24 +66,24 @@ func writers(t *testing.T, dir string) map[string]writer {
 	id := func(v int) string { return fmt.Sprintf("version-%d", v) }
 	return map[string]writer{
 		"want.json": {func(v int) error { return (&desired.State{Generation: int64(v)}).Save(conf.Path("want.json")) }, func() int {
-			if w := desired.Read(conf.Path("want.json"), refuse); w != nil {
+			if w := desired.ReadFile(conf.Path("want.json"), refuse); w != nil {
 				return int(w.Generation)
 			}
 			return 0
 		}},
 		"drill.json": {func(v int) error { _, err := coldstart.Arm(conf, id(v), "b"); return err }, text("drill.json", id)},
-		"clean-end":  {func(v int) error { return coldstart.NoteEnd(conf, id(v)) }, text("clean-end", id)},
+		"clean-end":  {func(v int) error { return coldstart.RecordShutdown(conf, id(v)) }, text("clean-end", id)},
 		"sources.json": {func(v int) error {
 			s := openTransferStats(conf.Path("sources.json"), statefile.Ignore)
 			s.Add(id(v), sourceBytes{Media: int64(v)})
 			s.Save()
-			if openTransferStats(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media == 0 {
+			if openTransferStats(conf.Path("sources.json"), statefile.Ignore).Sum([]string{id(v)}).Media == 0 {
 				return os.ErrInvalid // a statistic: it says nothing itself
 			}
 			return nil
 		}, func() int {
 			return newest(func(v int) bool {
-				return openTransferStats(conf.Path("sources.json"), statefile.Ignore).Of([]string{id(v)}).Media > 0
+				return openTransferStats(conf.Path("sources.json"), statefile.Ignore).Sum([]string{id(v)}).Media > 0
 			})
 		}},
 		"bundle headers": {func(v int) error {

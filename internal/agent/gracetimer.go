@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// unwantedGrace is how long something must be unwanted before it is let go. A
-// NodeUpdate that is made anew has an empty spec for a moment, and what is on a
-// site without its stick cannot be fetched again.
+// unwantedGrace is how long images and blobs must be unwanted before the agent removes them. A
+// recreated NodeUpdate has an empty spec for a moment, and a site without its medium cannot
+// fetch the content again.
 const unwantedGrace = 10 * time.Minute
 
-// graceTimer remembers since when things are not wanted. Safe for concurrent use.
+// graceTimer records since when objects have been unwanted. Safe for concurrent use.
 type graceTimer struct {
-	// Grace is how long something must be unwanted.
+	// Grace is how long an object must be unwanted.
 	Grace time.Duration
 
 	mu    sync.Mutex
@@ -20,7 +20,7 @@ type graceTimer struct {
 }
 
 // Over reports whether a thing has been unwanted for the grace time.
-func (u *graceTimer) Over(what string, wanted bool) bool {
+func (u *graceTimer) Expired(what string, wanted bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if wanted {

@@ -12,10 +12,10 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// An image that kubeadm would look for and nobody brings is named before
-// anything is drained; once it is there, the node is fine.
-func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
-	path, h := stick(t, withKubeadm(), 1)
+// An image that kubeadm needs and no bundle has is named before a drain. Once it is there, the
+// node is ready.
+func TestAMissingImageOfTheReleaseIsNamed(t *testing.T) {
+	path, h := mediumWith(t, withKubeadm(), 1)
 	n := newTestNode(t, "n1", 17962, path)
 	n.stop()
 	var known atomic.Bool
@@ -32,7 +32,7 @@ func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
 		return status == "True" && s.Pins != nil && s.Pins.ImagesPinned > 0 && s.Pins.Content == ""
 	})
 	known.Store(true)
-	s := n.reported("what it lacks", func(s *v1alpha1.NodeUpdateStatus) bool {
+	s := n.reported("the missing image", func(s *v1alpha1.NodeUpdateStatus) bool {
 		status, reason := condition(s, v1alpha1.ConditionStalled)
 		return status == "True" && reason == v1alpha1.ReasonImagesMissing
 	})
@@ -45,7 +45,7 @@ func TestAnImageOfTheReleaseThatNobodyBringsIsNamed(t *testing.T) {
 	n.runtime.mu.Unlock()
 	changed()
 	if s := n.reported("that all is held", held); len(s.Pins.Missing) > 0 {
-		t.Errorf("still lacking %v", s.Pins.Missing)
+		t.Errorf("still missing %v", s.Pins.Missing)
 	}
 }
 
@@ -57,7 +57,7 @@ func withKubeadm() bundletest.Spec {
 
 // An image that is merely on its way is not called missing, not even for a moment.
 func TestAnImageOnItsWayIsNotMissing(t *testing.T) {
-	path, h := stick(t, withKubeadm(), 1)
+	path, h := mediumWith(t, withKubeadm(), 1)
 	n := newTestNode(t, "n1", 17963, path)
 	n.stop()
 	n.facts.release = func() ([]string, error) { return []string{"registry.k8s.io/pause:3.10.2"}, nil }

@@ -9,25 +9,25 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// programNeeds adds the room that replacing the node's programs takes: the new
-// ones beside the old in their directory, and a copy of each old one in our own
-// store, so that it can be put back. Only the wanted bundle's: it is the first.
-func (a *Agent) programNeeds(ctx context.Context, w *desired.State, out map[string]int64) {
-	if a.place == nil || len(w.Spec.Bundles) == 0 {
+// programNeeds adds the room to replace the node's programs. The new programs need room next to
+// the old ones, and the store keeps a copy of each old one for an undo. Only the first bundle,
+// the desired one, replaces programs.
+func (sc *spaceChecker) programNeeds(ctx context.Context, w *desired.State, out map[string]int64) {
+	if sc.place == nil || len(w.Spec.Bundles) == 0 {
 		return
 	}
-	s := a.library.Shelf(w.Spec.Bundles[0].Digest)
+	s := sc.library.Shelf(w.Spec.Bundles[0].Digest)
 	if s == nil {
 		return
 	}
 	out[pin.ProgramsFS] = 0
-	for _, held := range w.Hold.Payloads {
-		path := a.place(ctx, held.Name)
+	for _, held := range w.Pins.Payloads {
+		path := sc.place(ctx, held.Name)
 		p := s.Bundle().PayloadByName(held.Name, platform())
 		if path == "" || p == nil || held.Digest != p.Digest {
 			continue
 		}
-		if have, err := a.digests.Of(path); err == nil && have == p.Digest {
+		if have, err := sc.digests.DigestOf(path); err == nil && have == p.Digest {
 			continue
 		}
 		out[pin.ProgramsFS] += p.Size
@@ -37,13 +37,13 @@ func (a *Agent) programNeeds(ctx context.Context, w *desired.State, out map[stri
 	}
 }
 
-// programsDir is where the kubelet is, and what is replaced with it; "" if that
-// is not known.
-func (a *Agent) programsDir(ctx context.Context) string {
-	if a.place == nil {
+// programsDir returns the directory of the kubelet and the programs next to it; "" if it is
+// unknown.
+func (sc *spaceChecker) programsDir(ctx context.Context) string {
+	if sc.place == nil {
 		return ""
 	}
-	if path := a.place(ctx, kubeletProgram); path != "" {
+	if path := sc.place(ctx, kubeletProgram); path != "" {
 		return filepath.Dir(path)
 	}
 	return ""

@@ -13,7 +13,7 @@ import (
 // The room that replacing the programs takes is counted: the new one where
 // the old is, and the copy of the old one; until it is replaced.
 func TestRoomForProgramsIsCounted(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	kubelet := h.PayloadByName("kubelet", platform())
 	if kubelet == nil {
 		t.Skip("the sample bundle has no kubelet for this platform")
@@ -53,7 +53,7 @@ func TestRoomForProgramsIsCounted(t *testing.T) {
 	} else if err := os.WriteFile(program, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	wake(n.agent.wakeHold)
+	wake(n.agent.wakeImages)
 	n.reported("nothing more is needed once it is replaced", func(s *v1alpha1.NodeUpdateStatus) bool {
 		return s.Pins.NeededBytes["programs"] == 0 && s.Pins.NeededBytes["state"] == 0
 	})

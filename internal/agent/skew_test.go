@@ -15,9 +15,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// newerImage is a HeldImage as a later version may have it.
+// newerImage is a PinSetImage as a later version may have it.
 type newerImage struct {
-	model.HeldImage
+	model.PinSetImage
 	Priority int `json:"priority"`
 }
 
@@ -51,14 +51,14 @@ func outdated(t *testing.T, n *testNode, content, member string, pins int) {
 	if got := n.runtime.pinned(); got != pins {
 		t.Errorf("%d images are pinned, %d were", got, pins)
 	}
-	w := desired.Read(n.conf.Path("want.json"), statefile.Ignore)
-	if w == nil || w.Spec.Pins == content || w.Spec.Trust == content || len(w.Hold.Images) != pins {
+	w := desired.ReadFile(n.conf.Path("want.json"), statefile.Ignore)
+	if w == nil || w.Spec.Pins == content || w.Spec.Trust == content || len(w.Pins.Images) != pins {
 		t.Errorf("after a restart the agent knows %+v", w)
 	}
 }
 
 func TestAContentOfANewerControllerIsRefusedAndNothingIsLetGo(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	n := newTestNode(t, "n1", 17986, path)
 	approve(t, h, everything(h), n)
 	n.reported("held", held)
@@ -114,7 +114,7 @@ func TestAnotherVersionReadsItsContentsAnew(t *testing.T) {
 			if err := before.Save(path); err != nil {
 				t.Fatal(err)
 			}
-			w, err := desired.Resolve(t.Context(), api, nu, desired.Read(path, statefile.Ignore))
+			w, err := desired.Resolve(t.Context(), api, nu, desired.ReadFile(path, statefile.Ignore))
 			if err != nil {
 				t.Fatal(err)
 			}

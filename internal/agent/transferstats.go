@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// sourceBytes says where the bytes of a bundle came from.
+// sourceBytes counts received bytes by their source.
 type sourceBytes struct {
 	Media int64 `json:"media"`
 	Peers int64 `json:"peers"`
@@ -24,10 +24,10 @@ type transferStats struct {
 	saved time.Time
 }
 
-// saveEvery is how often the file is written while bytes come in.
+// saveEvery is how often the file is written while bytes arrive.
 const saveEvery = time.Second
 
-// openTransferStats reads the file; a damaged one is noted, and means counted from zero.
+// openTransferStats reads the file. If it is damaged, it reports that and counts from zero.
 func openTransferStats(path string, note statefile.Note) *transferStats {
 	s := &transferStats{path: path, all: map[string]sourceBytes{}}
 	var all map[string]sourceBytes
@@ -37,7 +37,7 @@ func openTransferStats(path string, note statefile.Note) *transferStats {
 	return s
 }
 
-// Add counts bytes, and writes the file now and then.
+// Add counts bytes, and writes the file at most every saveEvery.
 func (s *transferStats) Add(bundle string, b sourceBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (s *transferStats) save() {
 	}
 }
 
-// Of sums up bundles.
-func (s *transferStats) Of(bundles []string) (sum sourceBytes) {
+// Sum sums up bundles.
+func (s *transferStats) Sum(bundles []string) (sum sourceBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range bundles {
@@ -73,7 +73,7 @@ func (s *transferStats) Of(bundles []string) (sum sourceBytes) {
 	return sum
 }
 
-// arrivalStats counts by blob how many bytes came from where, until it is forgotten.
+// arrivalStats counts received bytes by blob and source, until Forget.
 // Safe for concurrent use; the zero value is empty.
 type arrivalStats struct {
 	mu  sync.Mutex
@@ -91,8 +91,8 @@ func (a *arrivalStats) Add(blob string, b sourceBytes) {
 	a.all[blob] = sourceBytes{Media: have.Media + b.Media, Peers: have.Peers + b.Peers}
 }
 
-// Of sums up blobs.
-func (a *arrivalStats) Of(blobs []string) (sum sourceBytes) {
+// Sum sums up blobs.
+func (a *arrivalStats) Sum(blobs []string) (sum sourceBytes) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range blobs {
@@ -102,7 +102,7 @@ func (a *arrivalStats) Of(blobs []string) (sum sourceBytes) {
 	return sum
 }
 
-// Forget begins anew.
+// Forget starts from zero.
 func (a *arrivalStats) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

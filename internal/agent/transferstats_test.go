@@ -15,28 +15,28 @@ func TestSourcesOutliveARestart(t *testing.T) {
 	s.Add("b", sourceBytes{Peers: 10})
 	s.Add("other", sourceBytes{Peers: 100})
 	s.Save()
-	if got := openTransferStats(path, statefile.Ignore).Of([]string{"a", "b", "none"}); got != (sourceBytes{Media: 1, Peers: 12}) {
+	if got := openTransferStats(path, statefile.Ignore).Sum([]string{"a", "b", "none"}); got != (sourceBytes{Media: 1, Peers: 12}) {
 		t.Fatalf("%+v", got)
 	}
 }
 
 func TestUnwanted(t *testing.T) {
 	now := graceTimer{}
-	if !now.Over("x", false) {
+	if !now.Expired("x", false) {
 		t.Error("without a grace time it is let go at once")
 	}
 	u := graceTimer{Grace: time.Hour}
 	for range 2 {
-		if u.Over("x", false) {
+		if u.Expired("x", false) {
 			t.Error("let go within the grace time")
 		}
 	}
 	u.since["x"] = time.Now().Add(-2 * time.Hour)
-	if u.Over("x", true) || u.Over("x", false) {
+	if u.Expired("x", true) || u.Expired("x", false) {
 		t.Error("wanted in between: the time begins anew")
 	}
 	u.since["x"] = time.Now().Add(-2 * time.Hour)
-	if !u.Over("x", false) {
+	if !u.Expired("x", false) {
 		t.Error("never let go")
 	}
 }

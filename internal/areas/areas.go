@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Group of refit's kinds.
+// Group is the API group of refit's kinds.
 const Group = "refit.dev"
 
-// Names of the areas.
+// Names of areas, as users write them.
 const (
 	BootImages = "boot-images"
 	OSImages   = "os-images"
@@ -17,39 +17,39 @@ const (
 	ClusterAPI = "cluster-api"
 )
 
-// Kind of group refit.dev.
+// Kind is a kind of group refit.dev.
 type Kind struct{ Name, Plural string }
 
-// Rule is a right of the controller that only some areas need. Without a namespace it is one on
-// the whole cluster.
+// Rule is an access right of the controller that only some areas need. Without a namespace it
+// is cluster-wide.
 type Rule struct{ Namespace, Group, Resource string }
 
-// Object that is installed for some areas only. Without a namespace it is of the cluster.
+// Object is installed for some areas only. Without a namespace it is cluster-scoped.
 type Object struct{ Kind, Namespace, Name string }
 
 // Area is a part of refit that an installation may leave out.
 type Area struct {
 	Name string
-	// Missing is what an installation without it does not do, after "without it, refit does not".
+	// Missing completes the sentence "without it, refit does not".
 	Missing string
 	Kinds   []Kind
 	Rules   []Rule
 	Objects []Object
-	// Controllers by the name that their metrics and logs have.
+	// Controllers are those of the area, by their name in metrics and logs.
 	Controllers []string
 }
 
 // builds is the namespace of registry Secrets and of Jobs.
 const builds = "refit-builds"
 
-// All areas, in the order in which they are shown.
+// All are all areas, in the order in which they are shown.
 var All = []Area{
 	{
 		Name:    BootImages,
 		Missing: "keep the boot images of machine managers fresh, nor hold back a version that new machines could not join",
 		Kinds:   []Kind{{"BootImagePolicy", "bootimagepolicies"}, {"BootImageStream", "bootimagestreams"}, {"MachineSource", "machinesources"}},
 		Rules:   []Rule{{builds, "", "secrets"}},
-		Objects: append(policy("refit-boot-images-new-enough"), ofBuilds...),
+		Objects: append(policyObjects("refit-boot-images-new-enough"), buildObjects...),
 
 		Controllers: []string{"bootimages"},
 	},
@@ -58,7 +58,7 @@ var All = []Area{
 		Missing: "build OS images or boot nodes into them",
 		Kinds:   []Kind{{"OSImage", "osimages"}, {"OSBuild", "osbuilds"}},
 		Rules:   []Rule{{builds, "", "secrets"}, {builds, "", "configmaps"}, {builds, "batch", "jobs"}},
-		Objects: append(policy("refit-controller-jobs"), ofBuilds...),
+		Objects: append(policyObjects("refit-controller-jobs"), buildObjects...),
 
 		Controllers: []string{"osimages", "osbuilds"},
 	},
@@ -68,7 +68,7 @@ var All = []Area{
 		Kinds:   []Kind{{"ImageTrack", "imagetracks"}},
 		Rules: []Rule{{builds, "", "secrets"}, {builds, "batch", "jobs"}, {"", "batch", "cronjobs"},
 			{"", "apps", "deployments"}, {"", "apps", "daemonsets"}, {"", "apps", "statefulsets"}},
-		Objects: slices.Concat(policy("refit-tracks-write-static-pods"), policy("refit-controller-jobs"), ofBuilds,
+		Objects: slices.Concat(policyObjects("refit-tracks-write-static-pods"), policyObjects("refit-controller-jobs"), buildObjects,
 			[]Object{{"ClusterRole", "", "refit-image-writer"}}),
 		Controllers: []string{"tracks"},
 	},
@@ -80,15 +80,16 @@ var All = []Area{
 	},
 }
 
-// ofBuilds is the namespace of registry Secrets and Jobs, and the controller's place in it.
-var ofBuilds = []Object{{"Namespace", "", builds}, {"Role", builds, "refit-controller"}, {"RoleBinding", builds, "refit-controller"}}
+// buildObjects are the namespace of registry Secrets and Jobs, and the controller's access to
+// it.
+var buildObjects = []Object{{"Namespace", "", builds}, {"Role", builds, "refit-controller"}, {"RoleBinding", builds, "refit-controller"}}
 
-// policy is an admission policy with its binding.
-func policy(name string) []Object {
+// policyObjects are an admission policy and its binding.
+func policyObjects(name string) []Object {
 	return []Object{{"ValidatingAdmissionPolicy", "", name}, {"ValidatingAdmissionPolicyBinding", "", name}}
 }
 
-// Names of all areas.
+// Names returns the names of all areas.
 func Names() []string {
 	out := make([]string, len(All))
 	for i := range All {
@@ -97,10 +98,10 @@ func Names() []string {
 	return out
 }
 
-// Set of areas that are left out. The zero value leaves nothing out.
+// Set is the areas that an installation leaves out. The zero value leaves nothing out.
 type Set struct{ names []string }
 
-// Parse reads names of areas that are to be left out.
+// Parse parses the names of areas to leave out.
 func Parse(names []string) (Set, error) {
 	var out Set
 	for _, n := range names {
@@ -127,7 +128,7 @@ func (s Set) Empty() bool { return len(s.names) == 0 }
 // String is the value of the flag -without.
 func (s Set) String() string { return strings.Join(s.names, ",") }
 
-// Areas that are left out.
+// Areas returns the areas that are left out.
 func (s Set) Areas() []Area {
 	return slices.DeleteFunc(slices.Clone(All), func(a Area) bool { return !s.Has(a.Name) })
 }
@@ -146,17 +147,17 @@ func (s Set) OmitsResource(resource string) bool {
 	})
 }
 
-// OmitsRule reports whether a right of the controller is for areas only that are left out.
+// OmitsRule reports whether only left-out areas need an access right of the controller.
 func (s Set) OmitsRule(r Rule) bool {
 	return s.omits(func(a Area) bool { return slices.Contains(a.Rules, r) })
 }
 
-// OmitsObject reports whether an object is for areas only that are left out.
+// OmitsObject reports whether only left-out areas need an object.
 func (s Set) OmitsObject(o Object) bool {
 	return s.omits(func(a Area) bool { return slices.Contains(a.Objects, o) })
 }
 
-// omits reports whether some area has it and all that have it are left out.
+// omits reports whether at least one area has it, and all that have it are left out.
 func (s Set) omits(has func(Area) bool) bool {
 	any := false
 	for i := range All {
@@ -170,8 +171,8 @@ func (s Set) omits(has func(Area) bool) bool {
 	return any
 }
 
-// OfKind returns the area that a kind of group refit.dev belongs to.
-func OfKind(name string) (Area, bool) {
+// AreaOfKind returns the area that a kind of group refit.dev belongs to.
+func AreaOfKind(name string) (Area, bool) {
 	for i := range All {
 		if slices.ContainsFunc(All[i].Kinds, func(k Kind) bool { return k.Name == name }) {
 			return All[i], true

@@ -47,7 +47,7 @@ func TestShared(t *testing.T) {
 	if err != nil || !s.OmitsResource("osbuilds/status") || !s.OmitsKind("OSImage") || s.OmitsKind("ImageTrack") {
 		t.Errorf("%v, %v", s, err)
 	}
-	if a, ok := areas.OfKind("InPlacePlan"); !ok || a.Name != areas.ClusterAPI {
+	if a, ok := areas.AreaOfKind("InPlacePlan"); !ok || a.Name != areas.ClusterAPI {
 		t.Errorf("%v %t", a, ok)
 	}
 }

@@ -12,37 +12,35 @@ const (
 	reasonAuthorityUnusable  = "AuthorityUnusable"
 )
 
-// Authority is what is known of the certificate authority in one first-boot
-// configuration.
+// Authority has the facts about the certificate authority in one first-boot configuration.
 type Authority struct {
 	Now  time.Time
 	Mode string
-	// Secret that holds the configuration, as namespace/name, and Wanted: the
-	// fingerprint of the authority that it should trust.
+	// Secret with the configuration, as namespace/name; Wanted is the fingerprint of the
+	// authority that it should trust.
 	Secret, Wanted string
-	// Left says why it is none of ours: no Ignition, another server's.
+	// Left is why refit leaves it alone: it is no Ignition, or names another server.
 	Left string
-	// Unusable says why it cannot be changed, or what it should trust is not known.
+	// Unusable is why refit cannot change it, or does not know the authority.
 	Unusable string
-	// Same is true if it trusts the wanted authority already.
+	// Same: it trusts the wanted authority already.
 	Same bool
-	// Owner is who else writes the Secret.
+	// Owner is the other writer of the Secret, empty for none.
 	Owner string
-	// Past writes, who wrote the Secret last but refit, and when.
+	// Past writes, the last other writer of the Secret, and the time of its write.
 	Past      []Past
 	UndoneBy  string
 	ForeignAt time.Time
 	Contest   Contest
 }
 
-// DecideAuthority says what is to be done. The decision of the image
-// has no part in it: a machine with a fresh image and an old authority does not
-// join either.
+// DecideAuthority decides independently of the image: a machine with a fresh image and an
+// old authority cannot join.
 func DecideAuthority(in Authority) Decision {
 	say := func(state, reason, fix, format string, args ...any) Decision {
-		return Decision{Action: Say, State: state, Reason: reason, Message: "Secret " + in.Secret + ": " + fmt.Sprintf(format, args...), Fix: fix}
+		return Decision{Action: Suggest, State: state, Reason: reason, Message: "Secret " + in.Secret + ": " + fmt.Sprintf(format, args...), Fix: fix}
 	}
-	const trusts = "it trusts the server's authority" // the same before and after a write: no second one for a word
+	const trusts = "it trusts the server's authority" // equal before and after a write, so that the status does not change twice
 	const itself = "put the authority into it yourself"
 	switch {
 	case in.Left != "":
@@ -56,8 +54,8 @@ func DecideAuthority(in Authority) Decision {
 	case in.Mode != NewMachinesOnly && in.Mode != Piggyback && in.Mode != Roll:
 		return say(Outdated, reasonAuthorityOutdated, itself+", or choose a mode that writes", "it trusts another authority than the server has, and mode %s writes nothing", in.Mode)
 	}
-	if count, stop := in.Contest.stops(in.Now, in.Past, in.Wanted, in.ForeignAt); stop {
-		return say(Contested, reasonAuthorityContested, "stop that writer; after a quiet time it is tried again", "the server's authority was written %d times and undone by %s", count, undoer(in.UndoneBy))
+	if count, stop := in.Contest.reached(in.Now, in.Past, in.Wanted, in.ForeignAt); stop {
+		return say(Contested, reasonAuthorityContested, "stop that writer; refit tries again after a quiet time", "the server's authority was written %d times and reverted by %s", count, otherWriter(in.UndoneBy))
 	}
 	d := say(Current, reasonAsExpected, "", trusts)
 	d.Action = Write

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Marks that refit puts on a clone; the words of the API.
+// Labels and annotations of a clone, as the API documents them.
 const (
 	labelSource      = "refit.dev/boot-image-source"
 	annotationCloned = "refit.dev/cloned-from"
@@ -16,28 +16,28 @@ const (
 	managedBy        = "refit-controller"
 )
 
-// notInherited are beginnings of labels and annotations by which other tools know
-// what is theirs: a clone is not theirs, and they would prune it.
+// notInherited are prefixes of labels and annotations with which other tools mark their
+// objects. With such a mark they would prune the clone.
 var notInherited = []string{"argocd.argoproj.io/", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
 	"meta.helm.sh/", "helm.sh/", "kubectl.kubernetes.io/", "refit.dev/"}
 
 // baseLength leaves room for the hash in a name that is also a label's value.
 const baseLength = 50
 
-// Clone makes a new template of an old one whose spec has the wanted image
-// already. Its name holds the hash of what it is, so that a second attempt makes
-// the same one. source is the UID of the MachineSource it is for.
+// Clone returns a new template from an edited one whose spec has the wanted image. The name
+// has the hash of the content, so a second attempt creates the same object. source is the
+// UID of its MachineSource.
 func Clone(edited map[string]any, source string) (map[string]any, error) {
 	meta, _ := edited["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
 	base := name
-	if from, ok := Mark(edited, "annotations", annotationCloned); ok {
+	if from, ok := MetadataValue(edited, "annotations", annotationCloned); ok {
 		base = from
 	}
 	if base == "" {
 		return nil, fmt.Errorf("the template has no name")
 	}
-	labels, annotations := inherit(meta["labels"]), inherit(meta["annotations"])
+	labels, annotations := inheritMetadata(meta["labels"]), inheritMetadata(meta["annotations"])
 	labels[labelSource], labels[labelManagedBy] = source, managedBy
 	annotations[annotationCloned] = base
 	out := map[string]any{"apiVersion": edited["apiVersion"], "kind": edited["kind"], "spec": edited["spec"]}
@@ -56,8 +56,8 @@ func Clone(edited map[string]any, source string) (map[string]any, error) {
 	return out, nil
 }
 
-// inherit copies what is not somebody's mark.
-func inherit(v any) map[string]any {
+// inheritMetadata copies all keys but the marks of other tools.
+func inheritMetadata(v any) map[string]any {
 	out := map[string]any{}
 	in, _ := v.(map[string]any)
 next:
@@ -72,7 +72,7 @@ next:
 	return out
 }
 
-// hashOf: what is the same has the same name. JSON of Go sorts keys.
+// hashOf returns the same hash for equal content, because encoding/json sorts keys.
 func hashOf(parts ...any) (string, error) {
 	raw, err := json.Marshal(parts)
 	if err != nil {
@@ -82,17 +82,17 @@ func hashOf(parts ...any) (string, error) {
 	return hex.EncodeToString(sum[:])[:10], nil
 }
 
-// Mark reads a label or annotation of an object.
-func Mark(o map[string]any, where, key string) (string, bool) {
+// MetadataValue returns a label or annotation of an object.
+func MetadataValue(o map[string]any, where, key string) (string, bool) {
 	meta, _ := o["metadata"].(map[string]any)
 	m, _ := meta[where].(map[string]any)
 	v, ok := m[key].(string)
 	return v, ok
 }
 
-// Ours reports whether refit made a template, and for which source.
-func Ours(o map[string]any) (source string, ok bool) {
-	by, _ := Mark(o, "labels", labelManagedBy)
-	source, ok = Mark(o, "labels", labelSource)
+// CloneSource returns the MachineSource of a template that refit created.
+func CloneSource(o map[string]any) (source string, ok bool) {
+	by, _ := MetadataValue(o, "labels", labelManagedBy)
+	source, ok = MetadataValue(o, "labels", labelSource)
 	return source, ok && by == managedBy
 }

@@ -36,7 +36,7 @@ func TestDecide(t *testing.T) {
 		"no region":                              {func(i *bootimage.Input) { i.WantedErr = "no region is named" }, "Leave Unknown BootImageUnknown"},
 		"a custom image":                         {func(i *bootimage.Input) { i.Recognised = false }, "Leave Skipped BootImageCustom"},
 		"a custom image with consent":            {func(i *bootimage.Input) { i.Recognised, i.Adopt = false, true }, "Write Outdated BootImageWritten"},
-		"somebody else's object":                 {func(i *bootimage.Input) { i.Owner = "argocd" }, "Say Skipped BootImageOwned"},
+		"an object of another tool":              {func(i *bootimage.Input) { i.Owner = "argocd" }, "Suggest Skipped BootImageOwned"},
 		"it must soak first":                     {func(i *bootimage.Input) { i.TooFresh = "rule soak" }, "Leave Outdated BootImageTooFresh"},
 		"nothing is proposed that must soak":     {func(i *bootimage.Input) { i.TooFresh, i.Mode = "rule soak", bootimage.Propose }, "Leave Outdated BootImageTooFresh"},
 		"nor written with a version": {func(i *bootimage.Input) {
@@ -44,7 +44,7 @@ func TestDecide(t *testing.T) {
 		}, "Leave Outdated BootImageTooFresh"},
 		"an image that is there already soaked": {func(i *bootimage.Input) { i.TooFresh, i.Same = "rule soak", true }, "Leave Current AsExpected"},
 		"mode Observe":                          {func(i *bootimage.Input) { i.Mode = bootimage.Observe }, "Leave Outdated BootImageOutdated"},
-		"mode Propose":                          {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Say Outdated BootImageOutdated"},
+		"mode Propose":                          {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Suggest Outdated BootImageOutdated"},
 		"it would roll":                         {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated WouldReplaceMachines"},
 		"it may roll":                           {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Roll }, "Write Outdated BootImageWritten"},
 		"it may roll, later":                    {func(i *bootimage.Input) { i.Effect, i.Mode, i.WindowOpen = "Replaces", bootimage.Roll, false }, "Stage Outdated BootImageStaged"},
@@ -72,9 +72,9 @@ func TestDecide(t *testing.T) {
 		"a target that is blocked": {func(i *bootimage.Input) {
 			i.Effect, i.Mode, i.Version, i.WantedVersion, i.TargetBlocked = "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3", "pool b is too old"
 		}, "Leave Outdated BootImageTooOld"},
-		"somebody else's control plane is not moved": {func(i *bootimage.Input) {
+		"another tool's control plane is not moved": {func(i *bootimage.Input) {
 			i.Effect, i.Mode, i.Version, i.WantedVersion, i.Owner = "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3", "argocd"
-		}, "Say Skipped BootImageOwned"},
+		}, "Suggest Skipped BootImageOwned"},
 		"nothing to ride on":                      {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Piggyback }, "Leave Outdated WouldReplaceMachines"},
 		"a stub that cannot be converted":         {func(i *bootimage.Input) { i.UserData = "Secret x is not Ignition" }, "Leave Outdated UserDataUnusable"},
 		"a provider that chooses late":            {func(i *bootimage.Input) { i.Current, i.Recognised = bootimage.Image{}, false }, "Leave Skipped BootImageCustom"},
@@ -94,7 +94,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%s, want %s: %+v", got, tc.want, d)
 			}
 			if d.Message == "" || d.Reason != "AsExpected" && d.Reason != "BootImageWritten" && d.Fix == "" && d.Message != "it is being deleted" {
-				t.Errorf("a no says why and what cures it: %+v", d)
+				t.Errorf("a refusal needs a reason and a fix: %+v", d)
 			}
 		})
 	}
@@ -138,12 +138,12 @@ func TestContest(t *testing.T) {
 	}{
 		"never written":                         {nil, 0, "Write"},
 		"twice":                                 {wrote(20*m, 10*m), 5 * m, "Write"},
-		"three times":                           {wrote(30*m, 20*m, 10*m), 5 * m, "Say"},
+		"three times":                           {wrote(30*m, 20*m, 10*m), 5 * m, "Suggest"},
 		"three times over months":               {wrote(3000*m, 2000*m, 10*m), 5 * m, "Write"},
 		"three times to another image":          {[]bootimage.Past{{At: now, To: "a"}, {At: now, To: "b"}, {At: now, To: "c"}}, 0, "Write"},
 		"three times, and quiet since":          {wrote(120*m, 110*m, 100*m), 61 * m, "Write"},
-		"quiet here, but the other still wrote": {wrote(120*m, 110*m, 100*m), 59 * m, "Say"},
-		"tried again and undone again":          {wrote(180*m, 170*m, 160*m, 10*m), 5 * m, "Say"},
+		"quiet here, but the other still wrote": {wrote(120*m, 110*m, 100*m), 59 * m, "Suggest"},
+		"tried again and undone again":          {wrote(180*m, 170*m, 160*m, 10*m), 5 * m, "Suggest"},
 	} {
 		d := bootimage.Decide(pool(func(i *bootimage.Input) {
 			i.Past, i.UndoneBy, i.ForeignAt = tc.past, "night-script", now.Add(-tc.foreign)
@@ -151,7 +151,7 @@ func TestContest(t *testing.T) {
 		if d.Action != tc.want {
 			t.Errorf("%s: %+v", name, d)
 		}
-		if tc.want == "Say" && (d.State != bootimage.Contested || !strings.Contains(d.Message, "undone by night-script")) {
+		if tc.want == "Suggest" && (d.State != bootimage.Contested || !strings.Contains(d.Message, "reverted by night-script")) {
 			t.Errorf("%s names the writer: %+v", name, d)
 		}
 	}
@@ -189,7 +189,7 @@ func TestNothingIsReplacedAsASideEffect(t *testing.T) {
 	})
 }
 
-// A clone is named by what it is, and nobody else's.
+// The name of a clone is the hash of its content, and it has no mark of another tool.
 func TestClone(t *testing.T) {
 	t.Parallel()
 	old := func() map[string]any {
@@ -218,10 +218,10 @@ func TestClone(t *testing.T) {
 	if n := next["metadata"].(map[string]any)["name"].(string); err != nil || n == name || strings.Count(n, "-") != 1 {
 		t.Errorf("a clone of a clone is named after the first: %s %v", n, err)
 	}
-	if s, ok := bootimage.Ours(next); !ok || s != "source-uid" {
+	if s, ok := bootimage.CloneSource(next); !ok || s != "source-uid" {
 		t.Error("a clone is ours")
 	}
-	if _, ok := bootimage.Ours(old()); ok {
+	if _, ok := bootimage.CloneSource(old()); ok {
 		t.Error("the old one is not ours")
 	}
 }
@@ -250,12 +250,12 @@ func TestOwner(t *testing.T) {
 		"a GitOps tool that owns other fields": {w("argocd-controller", false, other), ""},
 		"fields that cannot be read":           {w("gitops", true, []byte("{")), ""},
 	} {
-		if got := bootimage.Owner(tc.writers, ref, ours); got != tc.want {
+		if got := bootimage.ForeignOwner(tc.writers, ref, ours); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 	many := append(w("early", false, part), bootimage.Writer{Name: "late", Fields: part, At: now.Add(time.Minute)}, bootimage.Writer{Name: "refit", Fields: part, At: now.Add(time.Hour)})
-	if name, at := bootimage.Last(many, ref, ours); name != "late" || !at.Equal(now.Add(time.Minute)) {
+	if name, at := bootimage.LastForeignWriter(many, ref, ours); name != "late" || !at.Equal(now.Add(time.Minute)) {
 		t.Error(name, at)
 	}
 }

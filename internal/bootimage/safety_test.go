@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// A move of a version that nobody can have meant is refused: each limit with the
-// last good value and the next.
+// checkVersionStep refuses a wanted version that must be a mistake: each limit with the last
+// good value and the next.
 func TestStep(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ from, to, why string }{
-		{"v1.36.3", "v1.36.3", ""}, {"v1.36.3", "v1.36.4", ""}, {"v1.36.3", "v1.37.0", ""}, {"v1.36.3", "v1.38.0", "more than one minor away"},
-		{"v1.36.3", "v2.0.0", "more than one minor away"}, {"v1.36.3", "v2.36.3", "more than one minor away"}, {"v1.36.3", "v2.37.0", "more than one minor away"},
-		{"v1.36.3", "v1.36.2", "is older than"}, {"v2.0.0", "v1.36.3", "is older than"}, {"", "v1.36.3", "cannot be judged"}, {"v1.36.3", "next", "cannot be judged"},
-		{"9.6.20251023-0", "v1.36.3", "cannot be judged"}, {"v1.36.3", "9.6.20251023-0", "cannot be judged"}, {"9.6.20251023-0", "9.6.20251024-0", "cannot be judged"},
+		{"v1.36.3", "v1.36.3", ""}, {"v1.36.3", "v1.36.4", ""}, {"v1.36.3", "v1.37.0", ""}, {"v1.36.3", "v1.38.0", "more than one minor version away"},
+		{"v1.36.3", "v2.0.0", "more than one minor version away"}, {"v1.36.3", "v2.36.3", "more than one minor version away"}, {"v1.36.3", "v2.37.0", "more than one minor version away"},
+		{"v1.36.3", "v1.36.2", "is older than"}, {"v2.0.0", "v1.36.3", "is older than"}, {"", "v1.36.3", "cannot compare version"}, {"v1.36.3", "next", "cannot compare version"},
+		{"9.6.20251023-0", "v1.36.3", "cannot compare version"}, {"v1.36.3", "9.6.20251023-0", "cannot compare version"}, {"9.6.20251023-0", "9.6.20251024-0", "cannot compare version"},
 	} {
-		if why := step(tc.from, tc.to); !strings.Contains(why, tc.why) || (why == "") != (tc.why == "") {
+		if why := checkVersionStep(tc.from, tc.to); !strings.Contains(why, tc.why) || (why == "") != (tc.why == "") {
 			t.Errorf("%s to %s: %q, want %q", tc.from, tc.to, why, tc.why)
 		}
 	}
@@ -38,7 +38,7 @@ func TestOurs(t *testing.T) {
 		"a source that is no text": {object(map[string]any{labelManagedBy: managedBy, labelSource: 1}), false},
 		"no labels":                {map[string]any{}, false},
 	} {
-		if _, ours := Ours(tc.o); ours != tc.ours {
+		if _, ours := CloneSource(tc.o); ours != tc.ours {
 			t.Errorf("%s: ours %t", name, ours)
 		}
 	}
@@ -52,7 +52,7 @@ func TestWriteTable(t *testing.T) {
 		for _, effect := range []string{"NewMachines", "Drifts", "Replaces"} {
 			for _, held := range []bool{false, true} {
 				for _, open := range []bool{false, true} {
-					d := write(&Input{Mode: mode, Effect: effect, DriftHeld: held, WindowOpen: open, Version: "v1.36.3"})
+					d := decideWrite(&Input{Mode: mode, Effect: effect, DriftHeld: held, WindowOpen: open, Version: "v1.36.3"})
 					harmless := effect == "NewMachines" || effect == "Drifts" && held
 					want := harmless && mode != Roll || mode == Roll && open
 					if (d.Action == Write) != want {

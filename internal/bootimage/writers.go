@@ -17,46 +17,45 @@ type Writer struct {
 	Fields []byte
 }
 
-// gitOps are tools that write what stands in a repository, also without
-// server-side apply: what they own they bring back.
+// gitOps are tools that restore the state of a repository, also without server-side apply.
 var gitOps = []string{"argocd", "kustomize-controller", "helm-controller", "flux", "fleet", "rancher-fleet", "config-sync", "hive"}
 
-// Owner returns who else claims one of the fields: an applier other than us, or a
-// tool that brings back what it wrote. Empty if nobody does.
-func Owner(writers []Writer, fields [][]string, ours func(string) bool) string {
+// ForeignOwner returns the other writer that would restore one of the fields: a server-side
+// applier, or a GitOps tool. It returns "" if there is none.
+func ForeignOwner(writers []Writer, fields [][]string, ours func(string) bool) string {
 	for _, w := range writers {
 		if ours(w.Name) || !w.Applies && !slices.ContainsFunc(gitOps, func(g string) bool { return strings.Contains(w.Name, g) }) {
 			continue
 		}
-		if owns(w, fields) {
+		if ownsAny(w, fields) {
 			return w.Name
 		}
 	}
 	return ""
 }
 
-// Last returns who, but us, wrote one of the fields last.
-func Last(writers []Writer, fields [][]string, ours func(string) bool) (string, time.Time) {
+// LastForeignWriter returns the last writer of one of the fields that is not refit.
+func LastForeignWriter(writers []Writer, fields [][]string, ours func(string) bool) (string, time.Time) {
 	name, at := "", time.Time{}
 	for _, w := range writers {
-		if !ours(w.Name) && owns(w, fields) && !w.At.Before(at) {
+		if !ours(w.Name) && ownsAny(w, fields) && !w.At.Before(at) {
 			name, at = w.Name, w.At
 		}
 	}
 	return name, at
 }
 
-func owns(w Writer, fields [][]string) bool {
+func ownsAny(w Writer, fields [][]string) bool {
 	var tree map[string]any
 	if json.Unmarshal(w.Fields, &tree) != nil {
 		return false
 	}
-	return slices.ContainsFunc(fields, func(f []string) bool { return within(tree, f) })
+	return slices.ContainsFunc(fields, func(f []string) bool { return containsPath(tree, f) })
 }
 
-// within follows a path of keys. A list is owned as a whole or item by item;
-// either way an owner of the list is one of what is in it.
-func within(tree map[string]any, keys []string) bool {
+// containsPath reports whether managedFields has a path of keys. An owner of a list, or of
+// one of its items, counts as an owner of the path below it.
+func containsPath(tree map[string]any, keys []string) bool {
 	for i, k := range keys {
 		next, ok := tree["f:"+k].(map[string]any)
 		if !ok {

@@ -8,12 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
-// Without a bundle, plan and apply make an update for what the NodeConfigs want: one
-// for the same edits, none where all is as wanted, and never next to one that is under
-// way.
+// Without a bundle, plan and apply create an update for the changes of NodeConfigs. The
+// same edits get one update, nodes without changes none, and a running update gets no
+// second one next to it.
 func TestWhatTheNodeConfigsWant(t *testing.T) {
 	p := newPerson(t)
 	ctx := context.Background()
@@ -24,7 +24,7 @@ func TestWhatTheNodeConfigsWant(t *testing.T) {
 		}
 		return l.Items
 	}
-	if said := p.types(cmdutil.ExitUsage, "plan"); !strings.Contains(said, "every node matches its NodeConfigs") {
+	if said := p.types(console.ExitUsage, "plan"); !strings.Contains(said, "every node matches its NodeConfigs") {
 		t.Errorf("%q", said)
 	}
 	text := "hello"
@@ -32,12 +32,12 @@ func TestWhatTheNodeConfigsWant(t *testing.T) {
 	if err := p.Create(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	p.types(cmdutil.ExitInProgress, "plan", "--timeout", "1s") // nobody plans here
+	p.types(console.ExitInProgress, "plan", "--timeout", "1s") // no controller runs here
 	all := updates()
 	if len(all) != 1 || all[0].Spec.Bundle != "" || all[0].Spec.Start != v1alpha1.StartManual {
 		t.Fatalf("%+v", all)
 	}
-	p.types(cmdutil.ExitInProgress, "plan", "--timeout", "1s")
+	p.types(console.ExitInProgress, "plan", "--timeout", "1s")
 	if n := len(updates()); n != 1 {
 		t.Fatalf("%d updates for one edit", n)
 	}
@@ -50,7 +50,7 @@ func TestWhatTheNodeConfigsWant(t *testing.T) {
 	if err := p.controller.Status().Update(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	p.types(cmdutil.ExitOK, "plan") // the last one
+	p.types(console.ExitOK, "plan") // the last one
 	if n := len(updates()); n != 1 {
 		t.Errorf("%d updates although all is as wanted", n)
 	}
@@ -58,7 +58,7 @@ func TestWhatTheNodeConfigsWant(t *testing.T) {
 	if err := p.controller.Status().Update(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	p.types(cmdutil.ExitInProgress, "plan", "--timeout", "1s")
+	p.types(console.ExitInProgress, "plan", "--timeout", "1s")
 	if n := len(updates()); n != 2 {
 		t.Errorf("%d updates although a node is not as wanted", n)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 )
 
@@ -39,7 +39,7 @@ evicts nothing.`,
 			}
 			r, ok := explain.Lookup(args[0])
 			if !ok {
-				return cmdutil.UsageError(fmt.Errorf("%q is not a reason word; refit explain lists them", args[0]))
+				return console.UsageError(fmt.Errorf("%q is not a reason word; refit explain lists them", args[0]))
 			}
 			_, err := fmt.Fprintf(o.Out, "%s\n  %s\nFix\n  %s\n", r.Word, r.Means, r.Fix)
 			return err

@@ -48,7 +48,7 @@ func TestDrainViewKeepsSinceWhen(t *testing.T) {
 	d := drain.Decide([]drain.Pod{p})
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", Annotations: map[string]string{v1alpha1.AnnotationUpdating: "x",
 		v1alpha1.AnnotationInterlock: `{"karpenter.sh/do-not-disrupt":{"by":"x","set":"true"}}`}}}
-	v := drainView(n, d, drain.Foresee("n2", d, at.Add(time.Minute)), []v1alpha1.PodDrain{{Pod: "shop/app-1", Fate: v1alpha1.PodRefused, Since: &at}})
+	v := drainView(n, d, drain.PredictRows("n2", d, at.Add(time.Minute)), []v1alpha1.PodDrain{{Pod: "shop/app-1", Fate: v1alpha1.PodRefused, Since: &at}})
 	var b strings.Builder
 	if err := render.Drain(&b, render.Table, v); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 func TestTheWayBack(t *testing.T) {
@@ -44,10 +44,10 @@ func TestTheWayBack(t *testing.T) {
 		"only configurations have moved nodes":                        {[]v1alpha1.ClusterUpdate{upd("c", "", "Done", 5, 6)}, "", "the last update, c, had no bundle"},
 		"one that never ended is no way":                              {[]v1alpha1.ClusterUpdate{upd("a", "A", "Halted", 1, 0), upd("b", "B", "Done", 3, 4)}, "", "--to"},
 	} {
-		current, previous := moved(tc.in)
+		current, previous := lastUpdates(tc.in)
 		got, err := backTo(current, previous)
 		err = withConfigured(err, configuredSince(tc.in, current))
-		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || cmdutil.ExitCode(err) != cmdutil.ExitUsage) {
+		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && (!strings.Contains(err.Error(), tc.says) || console.ExitCode(err) != console.ExitUsage) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

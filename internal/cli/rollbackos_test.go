@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 // The build that a pool rolls back to.
@@ -34,10 +34,10 @@ func TestTheBuildToGoBackTo(t *testing.T) {
 		want   string
 		says   string
 	}{
-		"what nodes go back to":                    {"", []v1alpha1.OSBuild{one, two, three}, []v1alpha1.NodeUpdate{node("d2"), {}}, "two", ""},
+		"what nodes roll back to":                  {"", []v1alpha1.OSBuild{one, two, three}, []v1alpha1.NodeUpdate{node("d2"), {}}, "two", ""},
 		"nodes differ: the newest":                 {"", []v1alpha1.OSBuild{one, two, three}, []v1alpha1.NodeUpdate{node("d1"), node("d2")}, "two", ""},
 		"the one that the pool has is no way back": {"", []v1alpha1.OSBuild{one, three}, []v1alpha1.NodeUpdate{node("d3")}, "", "--to: one"},
-		"nodes go back to what nobody built here":  {"", []v1alpha1.OSBuild{one, three}, []v1alpha1.NodeUpdate{node("stock")}, "", "--to: one"},
+		"nodes roll back to an unknown image":      {"", []v1alpha1.OSBuild{one, three}, []v1alpha1.NodeUpdate{node("stock")}, "", "--to: one"},
 		"there is only the one that the pool has":  {"", []v1alpha1.OSBuild{three}, []v1alpha1.NodeUpdate{node("stock")}, "", "nothing to roll back to"},
 		"named":                              {"one", []v1alpha1.OSBuild{one, two, three}, []v1alpha1.NodeUpdate{node("d2")}, "one", ""},
 		"named is the one that the pool has": {"three", []v1alpha1.OSBuild{one, three}, nil, "three", ""},
@@ -45,7 +45,7 @@ func TestTheBuildToGoBackTo(t *testing.T) {
 		"a namesake's build of a deleted OSImage is no": {"", []v1alpha1.OSBuild{other, three}, []v1alpha1.NodeUpdate{node("d2")}, "", "nothing to roll back to"},
 	} {
 		got, err := chooseBuild("edge", c.named, image, c.builds, c.nodes)
-		if got != c.want || (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || cmdutil.ExitCode(err) != cmdutil.ExitUsage) {
+		if got != c.want || (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || console.ExitCode(err) != console.ExitUsage) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -61,18 +61,18 @@ func codeOf(v explain.View) error {
 	case "Idle", v1alpha1.PhaseDone:
 		return nil
 	case v1alpha1.PhaseHalted:
-		return cmdutil.SilentExit(cmdutil.ExitFailed)
+		return console.SilentExit(console.ExitFailed)
 	case v1alpha1.PhaseBlocked, v1alpha1.PhaseReady:
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
 	if v.Paused {
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
-	return cmdutil.SilentExit(cmdutil.ExitInProgress)
+	return console.SilentExit(console.ExitInProgress)
 }
 
-// final reports whether the view will not change by itself.
-func final(v explain.View) bool {
+// isFinal reports whether the view will not change by itself.
+func isFinal(v explain.View) bool {
 	switch v.Phase {
 	case v1alpha1.PhaseDone, v1alpha1.PhaseHalted, v1alpha1.PhaseReady:
 		return true
@@ -86,10 +86,10 @@ func final(v explain.View) bool {
 // causes, such as a medium that the agent has not detected yet, are over by then.
 const blockedPatience = 10 * time.Second
 
-// blockedFor has the time since which a watched update has been Blocked.
-type blockedFor struct{ since time.Time }
+// blockedTimer has the time since which a watched update has been Blocked.
+type blockedTimer struct{ since time.Time }
 
-func (b *blockedFor) tooLong(phase string, now time.Time) bool {
+func (b *blockedTimer) tooLong(phase string, now time.Time) bool {
 	switch {
 	case phase != v1alpha1.PhaseBlocked:
 		b.since = time.Time{}
@@ -100,7 +100,7 @@ func (b *blockedFor) tooLong(phase string, now time.Time) bool {
 }
 
 // ends reports whether a phase is final. For a waiting command Blocked is final after a while.
-func (b *blockedFor) ends(phase string, wait bool, now time.Time) bool {
+func (b *blockedTimer) ends(phase string, wait bool, now time.Time) bool {
 	tooLong := b.tooLong(phase, now)
 	return !wait || phase != v1alpha1.PhaseBlocked || tooLong
 }
@@ -113,11 +113,11 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	p := cmdutil.NewProgress(o.Err)
-	var blocked blockedFor
+	p := console.NewProgress(o.Err)
+	var blocked blockedTimer
 	for {
 		v, err := o.showStatus(ctx, cl, p)
-		if err == nil && (final(v) || blocked.tooLong(v.Phase, time.Now())) {
+		if err == nil && (isFinal(v) || blocked.tooLong(v.Phase, time.Now())) {
 			p.Clear()
 			if err := render.Status(o.Out, o.output, v); err != nil {
 				return err
@@ -127,7 +127,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 		select {
 		case <-ctx.Done():
 			if ctx.Err() == context.DeadlineExceeded {
-				return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("still in progress after %s; the update continues, `refit status` shows it", timeout))
+				return console.WithExit(console.ExitInProgress, fmt.Errorf("still in progress after %s; the update continues, `refit status` shows it", timeout))
 			}
 			return ctx.Err()
 		case <-time.After(time.Second):
@@ -135,7 +135,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 	}
 }
 
-func (o *options) showStatus(ctx context.Context, cl client.Client, p *cmdutil.Progress) (explain.View, error) {
+func (o *options) showStatus(ctx context.Context, cl client.Client, p *console.Progress) (explain.View, error) {
 	f, err := gather(ctx, cl)
 	if err != nil {
 		p.PrintLine("the API server does not answer; the nodes continue by themselves")

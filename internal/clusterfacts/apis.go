@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// deprecatedMetric is 1 for every deprecated API that was asked for since
-	// the API server started.
+	// deprecatedMetric is 1 for every deprecated API with a request since the API
+	// server started.
 	deprecatedMetric = "apiserver_requested_deprecated_apis{"
-	// maxMetrics bounds what is read of an API server's metrics, in bytes.
+	// maxMetrics is how many bytes of an API server's metrics are read.
 	maxMetrics = 256 << 20
 	maxLine    = 1 << 20
 )
@@ -30,7 +30,7 @@ const (
 // Metrics opens the metrics of an API server.
 type Metrics func(ctx context.Context) (io.ReadCloser, error)
 
-// MetricsOf opens the metrics of the API server that a configuration leads to.
+// MetricsOf opens the metrics of a configuration's API server.
 func MetricsOf(cfg *rest.Config) (Metrics, error) {
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
@@ -59,18 +59,18 @@ func MetricsOf(cfg *rest.Config) (Metrics, error) {
 	}, nil
 }
 
-// serverName is in the certificate of every API server of kubeadm, and of no kubelet.
+// serverName is in the certificate of every kubeadm API server, and of no kubelet.
 const serverName = "kubernetes.default.svc"
 
-// MetricsAt opens the metrics of the API server at an address, with the credentials of
-// a configuration. The address is a pod's annotation, which a node can write: the
-// credentials go to the holder of an API server's certificate only.
+// MetricsAt opens the metrics of the API server at an address, with the credentials of a
+// configuration. The address is a pod's annotation, which a node can write, so the credentials
+// are sent only to a server with an API server's certificate.
 func MetricsAt(cfg *rest.Config) func(address string) Metrics {
 	return func(address string) Metrics {
-		one := rest.CopyConfig(cfg)
-		one.Host, one.APIPath, one.ServerName = "https://"+address, "", serverName
+		server := rest.CopyConfig(cfg)
+		server.Host, server.APIPath, server.ServerName = "https://"+address, "", serverName
 		return func(ctx context.Context) (io.ReadCloser, error) {
-			open, err := MetricsOf(one)
+			open, err := MetricsOf(server)
 			if err != nil {
 				return nil, err
 			}
@@ -79,23 +79,23 @@ func MetricsAt(cfg *rest.Config) func(address string) Metrics {
 	}
 }
 
-// advertised is where a static pod of kubeadm says that its API server answers.
+// advertised is the annotation with the address of a kubeadm API server's static pod.
 const advertised = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint"
 
-// InUse are the APIs in use that some later version does not serve, as all API
-// servers of the cluster say: each counts only what it was asked itself.
-type InUse struct {
+// APIsInUse are the APIs in use that a later version removes, as reported by all API servers:
+// each counts only its own requests.
+type APIsInUse struct {
 	APIs []gate.RemovedAPI
-	// Missing names the servers that did not tell, with what came back.
+	// Missing names the servers that did not report, with their errors.
 	Missing string
 }
 
-// InUseOnAll asks every API server that runs as a static pod, at the address that it
-// advertises; where fewer than two are known, the one that any leads to.
-func InUseOnAll(ctx context.Context, c client.Reader, anyone Metrics, at func(address string) Metrics) (InUse, error) {
+// ListAPIsInUse asks every API server that runs as a static pod, at its advertised address. If
+// fewer than two are known it asks any one.
+func ListAPIsInUse(ctx context.Context, c client.Reader, anyone Metrics, at func(address string) Metrics) (APIsInUse, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "kube-apiserver"}); err != nil {
-		return InUse{}, fmt.Errorf("list the API servers: %w", err)
+		return APIsInUse{}, fmt.Errorf("list the API servers: %w", err)
 	}
 	var addresses []string
 	for i := range pods.Items {
@@ -105,14 +105,14 @@ func InUseOnAll(ctx context.Context, c client.Reader, anyone Metrics, at func(ad
 	}
 	if len(addresses) < 2 || at == nil {
 		apis, err := DeprecatedAPIs(ctx, anyone)
-		return InUse{APIs: apis}, err
+		return APIsInUse{APIs: apis}, err
 	}
 	slices.Sort(addresses)
 	return askAll(ctx, addresses, at), nil
 }
 
-func askAll(ctx context.Context, addresses []string, at func(address string) Metrics) InUse {
-	var out InUse
+func askAll(ctx context.Context, addresses []string, at func(address string) Metrics) APIsInUse {
+	var out APIsInUse
 	var missing []string
 	for _, a := range addresses {
 		apis, err := DeprecatedAPIs(ctx, at(a))
@@ -132,8 +132,8 @@ func askAll(ctx context.Context, addresses []string, at func(address string) Met
 	return out
 }
 
-// DeprecatedAPIs are the APIs in use that a later version does not serve, from that
-// metric only.
+// DeprecatedAPIs returns the APIs in use that a later version removes, from one API server's
+// metrics.
 func DeprecatedAPIs(ctx context.Context, open Metrics) ([]gate.RemovedAPI, error) {
 	body, err := open(ctx)
 	if err != nil {
@@ -165,8 +165,8 @@ func parseDeprecated(r io.Reader) ([]gate.RemovedAPI, error) {
 	return out, nil
 }
 
-// labelsOf reads name="value",... up to the closing brace, and the value after it.
-// The values of this metric are API names: they hold no quote and no brace.
+// labelsOf parses name="value",... up to the closing brace, and the value after it. The label
+// values of this metric are API names: they contain no quote and no brace.
 func labelsOf(s string) (map[string]string, string) {
 	in, value, _ := strings.Cut(s, "}")
 	out := map[string]string{}

@@ -107,17 +107,17 @@ func TestEveryAPIServerIsAsked(t *testing.T) {
 		}
 		return says("of-" + address)
 	}
-	names := func(u InUse) (out []string) {
+	names := func(u APIsInUse) (out []string) {
 		for _, a := range u.APIs {
 			out = append(out, a.Resource)
 		}
 		return out
 	}
-	one, err := InUseOnAll(t.Context(), pods("10.0.0.1:6443"), says("of-anyone"), at)
+	one, err := ListAPIsInUse(t.Context(), pods("10.0.0.1:6443"), says("of-anyone"), at)
 	if err != nil || fmt.Sprint(names(one)) != "[of-anyone]" {
 		t.Errorf("one server: %v, %v", one, err)
 	}
-	all, err := InUseOnAll(t.Context(), pods("10.0.0.2:6443", "10.0.0.1:6443", "10.0.0.3:6443"), says("of-anyone"), at)
+	all, err := ListAPIsInUse(t.Context(), pods("10.0.0.2:6443", "10.0.0.1:6443", "10.0.0.3:6443"), says("of-anyone"), at)
 	if err != nil || fmt.Sprint(names(all)) != "[of-10.0.0.1:6443 of-10.0.0.2:6443]" || !strings.Contains(all.Missing, "10.0.0.3:6443: connection refused") {
 		t.Errorf("three servers: %+v, %v", all, err)
 	}

@@ -6,15 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Among gives the rules the cluster's nodes, to find pods that fit on no other node.
+// Among returns the rules with the cluster's nodes, to find pods that fit on no other node.
 func (r Rules) Among(nodes []*corev1.Node) Rules {
 	r.nodes = nodes
 	return r
 }
 
-// nowhere reports whether no other node can take a pod, as far as nodeSelector, taints
-// and cordons tell: the scheduler asks more, so this is never said of a pod that fits.
-func (r Rules) nowhere(p *corev1.Pod) bool {
+// fitsNowhere reports whether no other node can take a pod by nodeSelector, taints and cordons.
+// The scheduler checks more, so the result is never true for a pod that fits.
+func (r Rules) fitsNowhere(p *corev1.Pod) bool {
 	if len(r.nodes) == 0 {
 		return false
 	}
@@ -40,7 +40,7 @@ func fits(p *corev1.Pod, n *corev1.Node) bool {
 	})
 }
 
-// tolerates: an operator that is not known here is taken to.
+// tolerates reports whether a toleration matches a taint. An unknown operator matches.
 func tolerates(o corev1.Toleration, t corev1.Taint) bool {
 	switch {
 	case o.Effect != "" && o.Effect != t.Effect, o.Key != "" && o.Key != t.Key:

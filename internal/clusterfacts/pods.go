@@ -16,21 +16,21 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 )
 
-// pageSize is how many pods are asked for at once.
+// pageSize is how many pods one list request returns.
 const pageSize = 500
 
-// defaultGrace is what a pod without a grace period has.
+// defaultGrace is the grace period of a pod without one.
 const defaultGrace = 30 * time.Second
 
-// Rules are the choices of one update about pods; nil in, none out.
+// Rules are an update's drain options about pods.
 type Rules struct {
 	skip, unowned labels.Selector
 	keepData      bool
 	nodes         []*corev1.Node
 }
 
-// RulesOf reads the drain options of an update. A selector that cannot be read
-// picks nothing: the API server has refused it before.
+// RulesOf converts the drain options of an update. An invalid selector matches nothing; the API
+// server has refused it already.
 func RulesOf(o *v1alpha1.DrainOptions) Rules {
 	r := Rules{skip: labels.Nothing(), unowned: labels.Nothing()}
 	if o == nil {
@@ -46,7 +46,7 @@ func RulesOf(o *v1alpha1.DrainOptions) Rules {
 	return r
 }
 
-// Options for drain.DecideWith.
+// Options are those for drain.DecideWith.
 func (r Rules) Options() drain.Options { return drain.Options{KeepEmptyDirData: r.keepData} }
 
 // PodsOn lists the pods of a node, without budgets.
@@ -57,7 +57,7 @@ func PodsOn(ctx context.Context, c client.Reader, node string, r Rules) ([]drain
 	}
 	out := make([]drain.Pod, 0, len(l.Items))
 	for i := range l.Items {
-		out = append(out, r.pod(&l.Items[i], nil))
+		out = append(out, r.drainPod(&l.Items[i], nil))
 	}
 	return out, nil
 }
@@ -74,7 +74,7 @@ func PodsOnWithBudgets(ctx context.Context, c client.Reader, node string, r Rule
 	}
 	out := make([]drain.Pod, 0, len(l.Items))
 	for i := range l.Items {
-		out = append(out, r.pod(&l.Items[i], bs.Of(&l.Items[i])))
+		out = append(out, r.drainPod(&l.Items[i], bs.Protecting(&l.Items[i])))
 	}
 	return out, nil
 }
@@ -96,7 +96,7 @@ func eachPod(ctx context.Context, c client.Reader, see func(*corev1.Pod)) error 
 	}
 }
 
-func (r Rules) pod(p *corev1.Pod, budgets []drain.Budget) drain.Pod {
+func (r Rules) drainPod(p *corev1.Pod, budgets []drain.Budget) drain.Pod {
 	d := drain.Pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, Budgets: budgets,
 		Finished:    p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 		Ready:       podReady(p),
@@ -108,7 +108,7 @@ func (r Rules) pod(p *corev1.Pod, budgets []drain.Budget) drain.Pod {
 		if g := p.DeletionGracePeriodSeconds; g != nil {
 			d.Grace = time.Duration(*g) * time.Second
 		}
-		d.Since = p.DeletionTimestamp.Add(-d.Grace) // the timestamp is when the grace is over
+		d.Since = p.DeletionTimestamp.Add(-d.Grace) // the timestamp is the end of the grace period
 	}
 	_, d.Mirror = p.Annotations[corev1.MirrorPodAnnotationKey]
 	_, d.Refit = p.Labels[v1alpha1.LabelComponent]
@@ -149,7 +149,7 @@ func ListBudgets(ctx context.Context, c client.Reader, opts ...client.ListOption
 		b := &l.Items[i]
 		s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil {
-			continue // it protects nothing: the API server reads it the same way
+			continue // it protects nothing; the API server treats it the same way
 		}
 		out[b.Namespace] = append(out[b.Namespace], budget{s, budgetValue(b)})
 	}
@@ -159,8 +159,8 @@ func ListBudgets(ctx context.Context, c client.Reader, opts ...client.ListOption
 	return out, nil
 }
 
-// Of are the budgets that protect a pod.
-func (bs Budgets) Of(p *corev1.Pod) []drain.Budget {
+// Protecting returns the budgets that protect a pod.
+func (bs Budgets) Protecting(p *corev1.Pod) []drain.Budget {
 	var out []drain.Budget
 	for _, b := range bs[p.Namespace] {
 		if b.selector.Matches(labels.Set(p.Labels)) {

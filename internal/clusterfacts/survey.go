@@ -16,16 +16,16 @@ import (
 // maxAlways is how many pods with pull policy Always are named.
 const maxAlways = 5
 
-// Survey is what one walk over all pods found.
+// Survey is the result of listing all pods once.
 type Survey struct {
-	// Pods that a drain of their node could not get past, with their budgets.
+	// Pods are those that hinder the drain of their node, with their budgets.
 	Pods  []drain.Pod
 	Pulls gate.Pulls
 }
 
-// Pods walks over all pods once: those of the nodes that will be drained, and
-// what asks a registry at every start. Others may see each pod as it comes by.
-func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules, also ...func(*corev1.Pod)) (Survey, error) {
+// SurveyPods lists all pods once and returns those that hinder a drain, and the pods that need
+// a registry at every start. Each visitor gets every pod.
+func SurveyPods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules, visitors ...func(*corev1.Pod)) (Survey, error) {
 	var s Survey
 	bs, err := ListBudgets(ctx, c)
 	if err != nil {
@@ -34,13 +34,13 @@ func Pods(ctx context.Context, c client.Reader, drained map[string]bool, r Rules
 	var always []string
 	err = eachPod(ctx, c, func(p *corev1.Pod) {
 		if drained[p.Spec.NodeName] {
-			d := r.pod(p, bs.Of(p))
-			d.Nowhere = len(d.Budgets) > 0 && r.nowhere(p)
+			d := r.drainPod(p, bs.Protecting(p))
+			d.Nowhere = len(d.Budgets) > 0 && r.fitsNowhere(p)
 			if drain.Hinders(d, r.Options()) {
 				s.Pods = append(s.Pods, d)
 			}
 		}
-		for _, see := range also {
+		for _, see := range visitors {
 			see(p)
 		}
 		if pullsAlways(p) {

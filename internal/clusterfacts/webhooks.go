@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// hook is the part that validating and mutating webhooks share.
+// hook is what validating and mutating webhooks have in common.
 type hook struct {
 	configuration, name string
 	policy              *admissionv1.FailurePolicyType
@@ -27,8 +27,8 @@ type hook struct {
 	namespaces          *metav1.LabelSelector
 }
 
-// Webhooks lists the webhooks that fail closed and are served by a Service of
-// this cluster, with the nodes their ready backends run on.
+// Webhooks lists the webhooks that fail closed and have a Service of this cluster, with the
+// nodes of their ready backends.
 func Webhooks(ctx context.Context, c client.Reader) ([]gate.Webhook, error) {
 	hooks, err := listHooks(ctx, c)
 	if err != nil {
@@ -53,8 +53,8 @@ func Webhooks(ctx context.Context, c client.Reader) ([]gate.Webhook, error) {
 			}
 		}
 		out = append(out, gate.Webhook{Configuration: h.configuration, Name: h.name, Service: key, Nodes: backends[key],
-			Pods:    h.asks("", "pods", admissionv1.Create),
-			OwnPods: h.asks("", "pods", admissionv1.Create) && h.selects(spaces[h.service.Namespace]), Vital: h.vital()})
+			Pods:    h.matches("", "pods", admissionv1.Create),
+			OwnPods: h.matches("", "pods", admissionv1.Create) && h.selectsNamespace(spaces[h.service.Namespace]), Vital: h.isVital()})
 	}
 	return out, nil
 }
@@ -81,8 +81,8 @@ func listHooks(ctx context.Context, c client.Reader) ([]hook, error) {
 	return out, nil
 }
 
-// asks reports whether a webhook is asked about an operation on a resource.
-func (h hook) asks(group, resource string, op admissionv1.OperationType) bool {
+// matches reports whether a webhook is called for an operation on a resource.
+func (h hook) matches(group, resource string, op admissionv1.OperationType) bool {
 	for _, r := range h.rules {
 		ops := slices.Contains(r.Operations, op) || slices.Contains(r.Operations, admissionv1.OperationAll)
 		if ops && covers(r.APIGroups, group) && coversResource(r.Resources, resource) {
@@ -96,7 +96,7 @@ func covers(list []string, want string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, want)
 }
 
-// coversResource knows the forms *, */*, nodes, nodes/*, */eviction.
+// coversResource matches the forms *, */*, nodes, nodes/*, */eviction.
 func coversResource(list []string, want string) bool {
 	name, sub, isSub := strings.Cut(want, "/")
 	for _, r := range list {
@@ -113,8 +113,8 @@ func coversResource(list []string, want string) bool {
 	return false
 }
 
-// selects reports whether the webhook is asked about objects of a namespace.
-func (h hook) selects(space labels.Set) bool {
+// selectsNamespace reports whether the webhook is called for objects of a namespace.
+func (h hook) selectsNamespace(space labels.Set) bool {
 	if h.namespaces == nil {
 		return true
 	}
@@ -122,14 +122,14 @@ func (h hook) selects(space labels.Set) bool {
 	return err != nil || s.Matches(space)
 }
 
-// vital: what an update writes itself.
-func (h hook) vital() bool {
-	return h.asks("", "nodes", admissionv1.Update) || h.asks("", "nodes/status", admissionv1.Update) ||
-		h.asks("", "pods/eviction", admissionv1.Create) || h.asks("coordination.k8s.io", "leases", admissionv1.Update) ||
-		h.asks(v1alpha1.GroupVersion.Group, "nodeupdates", admissionv1.Update) || h.asks(v1alpha1.GroupVersion.Group, "clusterupdates/status", admissionv1.Update)
+// isVital reports whether the webhook is called for objects that an update writes.
+func (h hook) isVital() bool {
+	return h.matches("", "nodes", admissionv1.Update) || h.matches("", "nodes/status", admissionv1.Update) ||
+		h.matches("", "pods/eviction", admissionv1.Create) || h.matches("coordination.k8s.io", "leases", admissionv1.Update) ||
+		h.matches(v1alpha1.GroupVersion.Group, "nodeupdates", admissionv1.Update) || h.matches(v1alpha1.GroupVersion.Group, "clusterupdates/status", admissionv1.Update)
 }
 
-// backendNodes are the nodes of a Service's ready endpoints, sorted.
+// backendNodes returns the nodes of a Service's ready endpoints, sorted.
 func backendNodes(ctx context.Context, c client.Reader, namespace, service string) ([]string, error) {
 	var l discoveryv1.EndpointSliceList
 	if err := c.List(ctx, &l, client.InNamespace(namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}); err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// The controller as it is installed looks after boot images: what it does with
-// machine managers is tested in package bootimages.
-func TestBootImagesAreLookedAfter(t *testing.T) {
+// The installed controller reconciles boot images. Package bootimages tests what it does with
+// machine managers.
+func TestBootImagesAreReconciled(t *testing.T) {
 	s := newSite(t, from)
 	data := `{"apiVersion":"refit.dev/boot-images/v1","release":"` + strings.TrimPrefix(from, "v") + `","images":[{"architecture":"amd64","platform":"x","version":"9.6.20251023-0","attributes":{"image":"a"}}]}`
 	s.create(&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "running"}, Spec: v1alpha1.BootImageStreamSpec{Inline: &data}})
 	s.create(&v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"running"}}})
 	s.create(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: "pxe"}, Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{OS: "9.6.20251023-0"}}})
-	s.wait("the stream is in use and the declared source is judged", func() string {
+	s.wait("the stream is in use and the declared source is classified", func() string {
 		var p v1alpha1.BootImagePolicy
 		var m v1alpha1.MachineSource
 		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "all"}, &p); err != nil {

@@ -37,8 +37,8 @@ type firmware struct {
 	mu sync.Mutex
 	// steps is how often it says that it is at work before it is done.
 	steps int
-	// lies: it says done and has done nothing. refuses: it says that it cannot.
-	lies, refuses bool
+	// claimsDone answers Done although the node did not change; refuses answers Failed.
+	claimsDone, refuses bool
 	// hang makes calls of UpdateMachine wait until it is closed.
 	hang chan struct{}
 	// asked are the bodies of UpdateMachine by node, as they came.
@@ -129,7 +129,7 @@ func (f *firmware) work(r hooks.Request, body string) hooks.Answer {
 	switch {
 	case f.refuses:
 		return hooks.Answer{Failed: true, Message: "the flash is write protected"}
-	case f.lies:
+	case f.claimsDone:
 		return hooks.Answer{Message: "all is well"}
 	case len(f.asked[node]) <= f.steps:
 		return hooks.Answer{Message: "flashing", RetryAfter: 1}
@@ -158,16 +158,16 @@ func newFirmwareSite(t *testing.T, deadline int32) *site {
 	return s
 }
 
-// Two updaters share a node's fields: each is an owner in the plan, called by the
-// controller in their order, by the same request until it is done; and done is what
-// the node's agent sees.
+// Two updaters share a node's fields. The plan names each as an owner, and the controller
+// calls them in their order, with the same request until the step is done. A step is done
+// when the node's agent observes the new values.
 func TestExternalUpdatersOfPlainNodes(t *testing.T) {
 	s := newFirmwareSite(t, 600)
 	var order []string
 	nic, bios := newFirmware(s, "nic/", &order), newFirmware(s, "bios/", &order)
 	bios.steps = 2
 	s.updateOfConfigs("u", v1alpha1.StartManual)
-	s.waitUpdate("u", "without an updater the fields are covered by nobody", func(u *v1alpha1.ClusterUpdate) bool {
+	s.waitUpdate("u", "no updater covers the fields", func(u *v1alpha1.ClusterUpdate) bool {
 		return u.Status.Phase == v1alpha1.PhaseBlocked && blocked(v1alpha1.ReasonNoUpdater)(u)
 	})
 	nic.register("nic", 2, nil)
@@ -210,17 +210,18 @@ func TestExternalUpdatersOfPlainNodes(t *testing.T) {
 	}
 }
 
-// What an updater says is no proof, and its silence no end: a lie, a hang and a refusal
-// fail the step with the reason, halt, and are tried again when a person says so.
+// A false Done, a hang and a refusal each fail the step with the reason and halt the update.
+// The answer of an updater proves nothing, and its silence ends at the deadline. A retry
+// needs spec.retry.
 func TestExternalUpdatersThatCannotBeTrusted(t *testing.T) {
 	s := newFirmwareSite(t, 60)
 	var order []string
 	f := newFirmware(s, "", &order)
-	f.lies = true
+	f.claimsDone = true
 	f.register("vendor", 0, nil)
 	s.updateOfConfigs("u", v1alpha1.StartImmediate)
-	s.waitUpdate("u", "a lie is waited for, and told", func(u *v1alpha1.ClusterUpdate) bool {
-		return len(u.Status.External) == 1 && strings.Contains(u.Status.External[0].Message, "says that it is done, and its bios/main is 1.0, not 1.2")
+	s.waitUpdate("u", "the status reports a false Done while the controller waits", func(u *v1alpha1.ClusterUpdate) bool {
+		return len(u.Status.External) == 1 && strings.Contains(u.Status.External[0].Message, "says that it is done, but the node's agent does not confirm it: its bios/main is 1.0, not 1.2")
 	})
 	halted := func(why ...string) func(*v1alpha1.ClusterUpdate) bool {
 		return func(u *v1alpha1.ClusterUpdate) bool {
@@ -229,27 +230,27 @@ func TestExternalUpdatersThatCannotBeTrusted(t *testing.T) {
 		}
 	}
 	s.ahead.Add(int64(time.Minute))
-	s.waitUpdate("u", "the lie fails at its deadline", halted("external-vendor", "did not end within 1m0s", "bios/main"))
+	s.waitUpdate("u", "a false Done fails at its deadline", halted("external-vendor", "did not finish within 1m0s", "bios/main"))
 
 	hang := make(chan struct{})
 	f.mu.Lock()
-	f.lies, f.hang = false, hang
+	f.claimsDone, f.hang = false, hang
 	f.mu.Unlock()
 	s.change("u", func(u *v1alpha1.ClusterUpdateSpec) { u.Retry = 1 })
-	s.waitUpdate("u", "a hang is told", func(u *v1alpha1.ClusterUpdate) bool {
+	s.waitUpdate("u", "the status reports a hang", func(u *v1alpha1.ClusterUpdate) bool {
 		return len(u.Status.External) == 1 && strings.Contains(u.Status.External[0].Message, "does not answer in time")
 	})
 	s.ahead.Add(int64(time.Minute))
-	s.waitUpdate("u", "a hang fails at its deadline", halted("external-vendor", "did not end within 1m0s", "does not answer in time"))
+	s.waitUpdate("u", "a hang fails at its deadline", halted("external-vendor", "did not finish within 1m0s", "does not answer in time"))
 
 	f.mu.Lock()
 	f.hang, f.refuses = nil, true
 	f.mu.Unlock()
-	close(hang) // whoever still hangs there refuses, too
+	close(hang) // a call that still waits is refused, too
 	s.change("u", func(u *v1alpha1.ClusterUpdateSpec) { u.Retry = 2 })
 	s.waitUpdate("u", "a refusal fails at once, in its own words", halted("external-vendor", "the flash is write protected"))
 	if v := s.node("n2"); v.Annotations[v1alpha1.AnnotationUpdating] != "" {
-		t.Error("another node was begun after the first had failed")
+		t.Error("another node was started after the first had failed")
 	}
 
 	f.mu.Lock()

@@ -30,7 +30,7 @@ func TestOSImages(t *testing.T) {
 		Files: []v1alpha1.NodeFile{inline("/etc/unknown.conf", "x"), inline("/usr/lib/own.conf", "x")}}})
 
 	var config model.NodeConfig
-	s.wait("n2 is told its image", func() string {
+	s.wait("the desired state of n2 has its image", func() string {
 		config, _ = s.configOf("n2")
 		if config.OS == nil || config.OS.Digest() == "" {
 			return fmt.Sprintf("%+v", config)
@@ -41,7 +41,7 @@ func TestOSImages(t *testing.T) {
 		t.Errorf("%+v %+v", config.OS, config.Files)
 	}
 	if other, _ := s.configOf("n3"); other.OS != nil {
-		t.Errorf("n3 is in no pool and is told %+v", other.OS)
+		t.Errorf("n3 is in no pool, but its desired state has %+v", other.OS)
 	}
 	if f := config.Fields(); f[model.FieldOSImage] != config.OS.Digest() || f[model.FieldKernelArguments] != "quiet" {
 		t.Error(f)
@@ -56,16 +56,16 @@ func TestOSImages(t *testing.T) {
 	// The same packages for some nodes of the pool cannot be: they share an image.
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "some"}, Spec: v1alpha1.NodeConfigSpec{
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, Packages: []v1alpha1.PackageName{"vim"}}})
-	s.waitConfig("some", "it is said what cannot be", configSays(v1alpha1.ReasonConfigInvalid, "share the image of OSImage edge"))
+	s.waitConfig("some", "the invalid NodeConfig is reported", configSays(v1alpha1.ReasonConfigInvalid, "share the image of OSImage edge"))
 	// Packages on nodes without an image have no way there.
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "alone"}, Spec: v1alpha1.NodeConfigSpec{
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n3"}}, Packages: []v1alpha1.PackageName{"vim"}}})
-	s.waitConfig("alone", "it is said what cannot be", configSays(v1alpha1.ReasonConfigInvalid, "no OSImage"))
+	s.waitConfig("alone", "the invalid NodeConfig is reported", configSays(v1alpha1.ReasonConfigInvalid, "no OSImage"))
 }
 
-// What a node boots lies ready on it before anything is taken from it: while the registry
-// is away nobody is cordoned; then it goes on by itself, and afterwards nobody keeps
-// anything ready; so it is if the update is no more.
+// A node stages its OS image before it is cordoned. While the registry is unreachable no node
+// is cordoned, and the update resumes when the registry is back. When the update is done or
+// deleted, the stage requests are removed.
 func TestStagedBeforeTheDrain(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
@@ -84,7 +84,7 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 		}
 		return nu.Spec.Stage
 	}
-	s.wait("the nodes are told their image", func() string {
+	s.wait("the desired state of the nodes has their image", func() string {
 		for _, n := range []string{"n2", "n3"} {
 			if c, _ := s.configOf(n); c.OS.Digest() == "" {
 				return n + " is not"
@@ -93,7 +93,7 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 		return ""
 	})
 	s.updateOfConfigs("boot", v1alpha1.StartImmediate)
-	s.waitUpdate("boot", "it is said why no node starts", func(u *v1alpha1.ClusterUpdate) bool {
+	s.waitUpdate("boot", "the update reports why no node starts", func(u *v1alpha1.ClusterUpdate) bool {
 		return blocked(v1alpha1.ReasonOSNotStaged)(u)
 	})
 	for _, name := range []string{"n2", "n3"} {
@@ -109,8 +109,8 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 	for _, a := range s.agents {
 		a.set(func(a *simAgent) { a.registryAway = false })
 	}
-	s.waitUpdate("boot", "it goes on by itself", phase(v1alpha1.PhaseDone))
-	s.wait("nobody keeps anything ready", func() string { return stage("n2") + stage("n3") })
+	s.waitUpdate("boot", "the update resumes by itself", phase(v1alpha1.PhaseDone))
+	s.wait("no node has a stage request", func() string { return stage("n2") + stage("n3") })
 
 	for _, a := range s.agents {
 		a.set(func(a *simAgent) { a.registryAway = true })
@@ -126,7 +126,7 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 		}
 		return ""
 	})
-	s.wait("it is in an image", func() string {
+	s.wait("a new image has the argument", func() string {
 		if c, _ := s.configOf("n3"); c.OS == nil || len(c.OS.KernelArguments) != 2 {
 			return fmt.Sprintf("%+v", c.OS)
 		}
@@ -135,11 +135,11 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 	s.updateOfConfigs("never", v1alpha1.StartImmediate)
 	s.wait("n3 makes it ready", func() string {
 		if stage("n3") == "" {
-			return "it is not told to"
+			return "n3 has no stage request"
 		}
 		return ""
 	})
-	s.wait("it is deleted", func() string {
+	s.wait("the update is deleted", func() string {
 		var u v1alpha1.ClusterUpdate
 		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "never"}, &u); err != nil {
 			return err.Error()
@@ -153,11 +153,11 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 		}
 		return ""
 	})
-	s.wait("nobody makes anything ready for an update that is no more", func() string { return stage("n2") + stage("n3") })
+	s.wait("no node has a stage request of the deleted update", func() string { return stage("n2") + stage("n3") })
 }
 
-// A change whose rule says reload takes nothing from a node of a pool with an image: no
-// build, no cordon, no drain, no restart; one without a rule does all of it.
+// In a pool with an OS image, a change with a Reload rule needs no build, cordon, drain or
+// restart. A change without a rule needs all of them.
 func TestAReloadTakesNothing(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
@@ -180,7 +180,7 @@ func TestAReloadTakesNothing(t *testing.T) {
 			return ""
 		})
 	}
-	told := func(what string, ok func(c model.NodeConfig) bool) (c model.NodeConfig) {
+	waitConfig := func(what string, ok func(c model.NodeConfig) bool) (c model.NodeConfig) {
 		t.Helper()
 		s.wait(what, func() string {
 			if c, _ = s.configOf("n2"); !ok(c) {
@@ -197,7 +197,7 @@ func TestAReloadTakesNothing(t *testing.T) {
 		t.Helper()
 		s.agents["n2"].set(func(a *simAgent) { a.cordoned = 0 })
 		s.updateOfConfigs(name, v1alpha1.StartImmediate)
-		u := s.waitUpdate(name, "it is done", phase(v1alpha1.PhaseDone))
+		u := s.waitUpdate(name, "the update is done", phase(v1alpha1.PhaseDone))
 		var c v1alpha1.Content
 		if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: u.Status.Plan}, &c); err != nil {
 			t.Fatal(err)
@@ -213,14 +213,14 @@ func TestAReloadTakesNothing(t *testing.T) {
 		return len(list.Items)
 	}
 
-	first := told("n2 is told its image", func(c model.NodeConfig) bool { return c.OS.Digest() != "" && has(c, 0, "one") })
+	first := waitConfig("the desired state of n2 has its image", func(c model.NodeConfig) bool { return c.OS.Digest() != "" && has(c, 0, "one") })
 	if plan, cordoned := moved("first"); cordoned == 0 || !strings.Contains(plan, `"os-image"`) {
 		t.Errorf("the first image: cordoned %d rounds, plan %s", cordoned, plan)
 	}
 	edit(0, "two")
-	live := told("the edit is told", func(c model.NodeConfig) bool { return has(c, 0, "two") })
+	live := waitConfig("the desired state of n2 has the edit", func(c model.NodeConfig) bool { return has(c, 0, "two") })
 	if live.OS.Image != first.OS.Image || live.Files[0].Disruption != model.DisruptionReload || !slices.Equal(live.Files[0].Units, []string{"app.service"}) {
-		t.Errorf("told %+v", live)
+		t.Errorf("the desired state has %+v", live)
 	}
 	plan, cordoned := moved("live")
 	for _, step := range []string{"cordon", "drain", "reboot", "os-image", "uncordon"} {
@@ -231,15 +231,15 @@ func TestAReloadTakesNothing(t *testing.T) {
 	if cordoned != 0 || builds() != 1 || s.has("n2", "/etc/app.d/x.conf") != model.DigestOf([]byte("two")) {
 		t.Errorf("cordoned %d rounds, %d builds, n2 has %s", cordoned, builds(), s.has("n2", "/etc/app.d/x.conf"))
 	}
-	edit(1, "two") // no rule speaks of it
-	told("another image is told", func(c model.NodeConfig) bool { return has(c, 1, "two") && c.OS.Image != first.OS.Image })
+	edit(1, "two") // no rule matches this file
+	waitConfig("the desired state of n2 has another image", func(c model.NodeConfig) bool { return has(c, 1, "two") && c.OS.Image != first.OS.Image })
 	if plan, cordoned := moved("boot"); cordoned == 0 || !strings.Contains(plan, `"id":"drain"`) || !strings.Contains(plan, `"id":"os-image"`) || builds() != 2 {
 		t.Errorf("cordoned %d rounds, %d builds, plan %s", cordoned, builds(), plan)
 	}
 }
 
-// A pool that is held on a build has the image and the configuration of then, whatever
-// is wanted since; let go, it has today's.
+// A pool with spec.osBuild keeps the image and the configuration of that build, despite later
+// edits. Without it, the pool has the current ones.
 func heldOnABuild(t *testing.T, s *site, first model.NodeConfig) {
 	t.Helper()
 	ctx := context.Background()
@@ -258,7 +258,7 @@ func heldOnABuild(t *testing.T, s *site, first model.NodeConfig) {
 	must(s.admin.Update(ctx, &c))
 	has := func(argument, digest string) {
 		t.Helper()
-		s.wait("n2 is told the image with "+argument, func() string {
+		s.wait("the desired state of n2 has the image with "+argument, func() string {
 			config, _ := s.configOf("n2")
 			if config.OS == nil || !slices.Equal(config.OS.KernelArguments, []string{argument}) || digest != "" && config.OS.Digest() != digest {
 				return fmt.Sprintf("%+v", config.OS)

@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// slimNode drops what is large and never looked at, and lets Nodes share the
-// texts that they have in common.
+// slimNode drops large fields that no reconciler reads, and lets Nodes share equal
+// strings.
 func slimNode(o any) (any, error) {
 	n, ok := o.(*corev1.Node)
 	if !ok {
@@ -20,32 +20,32 @@ func slimNode(o any) (any, error) {
 	*st = corev1.NodeStatus{Conditions: st.Conditions, NodeInfo: st.NodeInfo, Addresses: st.Addresses}
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
-		share((*string)(&c.Type), (*string)(&c.Status), &c.Reason, &c.Message)
+		internStrings((*string)(&c.Type), (*string)(&c.Status), &c.Reason, &c.Message)
 	}
 	i := &st.NodeInfo
-	share(&i.KernelVersion, &i.OSImage, &i.ContainerRuntimeVersion, &i.KubeletVersion, &i.OperatingSystem, &i.Architecture)
-	n.Labels, n.Annotations = shared(n.Labels), shared(n.Annotations)
+	internStrings(&i.KernelVersion, &i.OSImage, &i.ContainerRuntimeVersion, &i.KubeletVersion, &i.OperatingSystem, &i.Architecture)
+	n.Labels, n.Annotations = internMap(n.Labels), internMap(n.Annotations)
 	return n, nil
 }
 
-// share makes equal texts one.
-func share(texts ...*string) {
+// internStrings makes equal texts one.
+func internStrings(texts ...*string) {
 	for _, t := range texts {
 		*t = unique.Make(*t).Value()
 	}
 }
 
-// shared are labels or annotations whose keys are shared; of the values those
+// internMap are labels or annotations whose keys are shared; of the values those
 // that are short, which are often the same.
-func shared(m map[string]string) map[string]string {
+func internMap(m map[string]string) map[string]string {
 	if m == nil {
 		return nil
 	}
 	out := make(map[string]string, len(m))
 	for k, v := range m {
-		share(&k)
+		internStrings(&k)
 		if len(v) < 32 {
-			share(&v)
+			internStrings(&v)
 		}
 		out[k] = v
 	}
@@ -60,8 +60,8 @@ var nodeUpdates = streamedKind[*v1alpha1.NodeUpdate]{
 	Slim: slim,
 }
 
-// slimUpdate lets NodeUpdates share the texts that they have in common: the key
-// of a node stands in those of its neighbours, a hold list's name in thousands.
+// slimUpdate lets NodeUpdates share equal strings: the key of a node is in the NodeUpdates
+// of its peers, and thousands have the name of the same pin set.
 func slimUpdate(o any) (any, error) {
 	if nu, ok := o.(*v1alpha1.NodeUpdate); ok && nu.ManagedFields != nil { // else it is slim already
 		slim(nu)
@@ -91,5 +91,5 @@ func slim(nu *v1alpha1.NodeUpdate) {
 	if h := nu.Status.Pins; h != nil {
 		texts = append(texts, &h.Content)
 	}
-	share(texts...)
+	internStrings(texts...)
 }

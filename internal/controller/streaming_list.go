@@ -29,7 +29,7 @@ type streamedKind[T runtime.Object] struct {
 	Resource, Namespace string
 	// New makes an empty object.
 	New func() T
-	// Slim drops what nobody looks at.
+	// Slim drops fields that no reconciler reads.
 	Slim func(T)
 }
 
@@ -84,7 +84,7 @@ func (k streamedKind[T]) list(ctx context.Context, api rest.Interface, o metav1.
 // read reads a list to its end.
 func (k streamedKind[T]) read(r io.Reader) (*internalversion.List, error) {
 	d, l := json.NewDecoder(r), &internalversion.List{}
-	if err := expect(d, json.Delim('{')); err != nil {
+	if err := expectDelim(d, json.Delim('{')); err != nil {
 		return nil, err
 	}
 	for d.More() {
@@ -104,7 +104,7 @@ func (k streamedKind[T]) read(r io.Reader) (*internalversion.List, error) {
 			return nil, err
 		}
 	}
-	if err := expect(d, json.Delim('}')); err != nil {
+	if err := expectDelim(d, json.Delim('}')); err != nil {
 		return nil, err
 	}
 	if l.ResourceVersion == "" || l.Continue != "" {
@@ -129,10 +129,10 @@ func (k streamedKind[T]) items(d *json.Decoder, l *internalversion.List) error {
 		k.Slim(o)
 		l.Items = append(l.Items, o)
 	}
-	return expect(d, json.Delim(']'))
+	return expectDelim(d, json.Delim(']'))
 }
 
-func expect(d *json.Decoder, want json.Delim) error {
+func expectDelim(d *json.Decoder, want json.Delim) error {
 	got, err := d.Token()
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -190,16 +190,16 @@ func TestStandbyTakesOver(t *testing.T) {
 	for _, a := range s.agents {
 		a.set(func(a *simAgent) { a.slow = false })
 	}
-	begun := counted.total()
+	started := counted.total()
 	s.within(5*time.Minute, "the standby leads", func() bool {
-		if n := counted.total(); n != begun && !holds("replica-b")() {
-			t.Fatalf("%d nodes were begun while nobody led", n-begun)
+		if n := counted.total(); n != started && !holds("replica-b")() {
+			t.Fatalf("%d nodes were started while no replica led", n-started)
 		}
 		return holds("replica-b")()
 	})
 	seen.TakeoverSeconds = time.Since(killed).Seconds()
 	seen.LeaseSeconds = float64(*lease().Spec.LeaseDurationSeconds)
-	s.within(patience, "the standby begins the next node", func() bool { return runs() > 1 })
+	s.within(patience, "the standby starts the next node", func() bool { return runs() > 1 })
 	seen.NextNodeSeconds = time.Since(killed).Seconds()
 	s.waitUpdate("u", "the update is done", phase(v1alpha1.PhaseDone))
 	if got := *lease().Spec.LeaseTransitions; got != transitions+1 {

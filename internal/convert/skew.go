@@ -8,10 +8,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
-// SkewRules makes values of rules.
+// SkewRules converts rules.
 func SkewRules(in []v1alpha1.SkewRule) []skew.Rule {
 	var out []skew.Rule
 	for _, r := range in {
@@ -43,7 +43,7 @@ func daysOf(p *int32) time.Duration {
 	return time.Duration(*p) * 24 * time.Hour
 }
 
-// SkewWaivers makes values of waivers.
+// SkewWaivers converts waivers.
 func SkewWaivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
 	var out []skew.Waiver
 	for _, w := range in {
@@ -52,15 +52,15 @@ func SkewWaivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
 	return out
 }
 
-// SkewSource makes the value of a source. facts are those of the policy.
+// SkewSource converts a source. Facts of the source override those of the policy.
 func SkewSource(s *v1alpha1.MachineSource) skew.Source {
 	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), OSStream: s.Status.OSStream, Facts: map[string]string{}}
 	maps.Copy(out.Facts, s.Status.Facts)
 	maps.Copy(out.Facts, s.Spec.Facts)
 	for _, m := range s.Status.Machines {
-		out.Machines = append(out.Machines, skew.MachineFact{Name: m.Name, Least: m.Least, Example: "node " + m.Example, Silent: int(m.Silent)})
+		out.Machines = append(out.Machines, skew.MachineFact{Name: m.Name, Least: m.Least, Example: "node " + m.Example, NotReporting: int(m.Silent)})
 		if m.Least != "" && out.Facts[m.Name] == "" {
-			out.Facts[m.Name] = m.Least // for rules about what does not go together
+			out.Facts[m.Name] = m.Least // for rules about incompatible facts
 		}
 	}
 	known := s.Status.Referenced
@@ -79,33 +79,32 @@ func unknownImage(s *v1alpha1.MachineSource, v skew.Source) string {
 	case s.Status.Contradiction != "":
 		return s.Status.Contradiction
 	case s.Spec.Declared == nil && s.Status.State == v1alpha1.SourceExcluded:
-		return "it is excluded, and nobody has declared its image"
+		return "it is excluded, and its image is not declared"
 	case v.Release == "" && v.OS == "" && known != nil && known.Image != "":
-		return "image " + known.Image + " is of no stream, and nobody has declared its version"
+		return "image " + known.Image + " is in no stream, and its version is not declared"
 	}
 	return ""
 }
 
-// EvaluateSkew says which rules do not hold for a source at a target.
+// EvaluateSkew returns the rules that a source violates at a target.
 func EvaluateSkew(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alpha1.SkewRule, target skew.Target, now time.Time) []skew.Finding {
 	in := skew.Input{Source: SkewSource(s), Target: target, Rules: SkewRules(rules), Now: now}
 	if p != nil {
 		in.Rules = append(in.Rules, SkewRules(p.Spec.Skew.Rules)...)
 		in.Waivers = SkewWaivers(p.Spec.Skew.Waivers)
 	}
-	return skew.Judge(in)
+	return skew.Evaluate(in)
 }
 
-// StreamRelease is what a stream says of the release it is for.
+// StreamRelease is the release that a stream is for.
 type StreamRelease struct {
 	Release, Kubernetes, OS string
-	// OSStreams that it has images of, besides the default one.
+	// OSStreams are those of its images, in addition to the default one.
 	OSStreams []string
 }
 
-// SkewTarget is a version as a target: the release that brings it, and the OS that
-// nodes run then, if a stream or the policy says so. The policy's word is for
-// what comes next only.
+// SkewTarget converts a version to a target: the release with it, and the OS that nodes run
+// then, if a stream or the policy declares it. The policy's OS is only for later versions.
 func SkewTarget(version string, releases []StreamRelease, p *v1alpha1.BootImagePolicy, s *v1alpha1.MachineSource, next bool) skew.Target {
 	t := skew.Target{Kubernetes: version}
 	want := majorMinor(version)
@@ -114,16 +113,16 @@ func SkewTarget(version string, releases []StreamRelease, p *v1alpha1.BootImageP
 	}
 	for _, r := range releases {
 		switch want {
-		case majorMinor(r.Kubernetes): // the version is Kubernetes' own
+		case majorMinor(r.Kubernetes): // the version is one of Kubernetes
 			t = skew.Target{Kubernetes: version, Release: r.Release, OS: r.OS}
-		case majorMinor(r.Release): // or the platform's
+		case majorMinor(r.Release): // or one of the platform
 			t = skew.Target{Kubernetes: cmp.Or(r.Kubernetes, version), Release: r.Release, OS: r.OS}
 		default:
 			continue
 		}
 		t.Known, t.OSStreams = true, r.OSStreams
 		if t.OS == "" && s.Status.Wanted != nil {
-			t.OS = s.Status.Wanted.OS // a stream of several majors: the pool's own
+			t.OS = s.Status.Wanted.OS // the stream has several majors: take the pool's
 		}
 	}
 	if next && p != nil {
@@ -132,26 +131,26 @@ func SkewTarget(version string, releases []StreamRelease, p *v1alpha1.BootImageP
 	return t
 }
 
-// majorMinor of a version, empty if it cannot be read.
+// majorMinor returns the minor version, empty if it cannot be parsed.
 func majorMinor(version string) string {
-	v, err := osversion.Parse(version)
+	v, err := componentversion.ParseOS(version)
 	if err != nil {
 		return ""
 	}
 	return v.MajorMinor()
 }
 
-// SkewFix is what brings a source to a state that is new enough.
+// SkewFix returns how to make a source new enough.
 func SkewFix(s *v1alpha1.MachineSource) string {
 	switch {
 	case s.Status.Contradiction != "":
-		return "declare what its nodes really start from: kubectl edit machinesource " + s.Name
+		return "declare the image that its nodes start from: kubectl edit machinesource " + s.Name
 	case s.Spec.Manager == nil:
-		return "bring its image up to date and declare it: kubectl edit machinesource " + s.Name
+		return "update its image and declare it: kubectl edit machinesource " + s.Name
 	case s.Status.State == v1alpha1.SourceSkipped, s.Status.State == v1alpha1.SourceContested:
 		return "write the wanted image yourself: refit bootimage diff " + s.Name
 	case s.Status.State == v1alpha1.SourceOutdated:
-		return fmt.Sprintf("let refit write it (mode of %s in BootImagePolicy %s), or do it: refit bootimage diff %s", s.Spec.Manager.Kind, s.Status.Policy, s.Name)
+		return fmt.Sprintf("let refit write it (mode of %s in BootImagePolicy %s), or write it: refit bootimage diff %s", s.Spec.Manager.Kind, s.Status.Policy, s.Name)
 	}
-	return "bring its image up to date, or declare it in MachineSource " + s.Name
+	return "update its image, or declare it in MachineSource " + s.Name
 }

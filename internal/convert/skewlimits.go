@@ -12,28 +12,28 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 )
 
-// LimitsVersion is the version of the file with the limits, LimitsPath its path on a machine.
+// LimitsVersion is the format of the limits file, LimitsPath its path on a machine.
 const (
 	LimitsVersion = "refit.dev/first-boot/v1"
 	LimitsPath    = "/etc/refit/first-boot.json"
 )
 
-// longestLimits is the size of the largest file that is read, in bytes.
-const longestLimits = 256 << 10
+// maxLimits is the size of the largest accepted file, in bytes.
+const maxLimits = 256 << 10
 
-// SkewLimits is the file with how new the boot image of a machine must be. It is in the
-// configuration of the first boot, so that the machine needs no answer from elsewhere.
+// SkewLimits is the limits file: how new the boot image of a machine must be. It is part of the
+// first-boot configuration, so that the machine can check itself without a network.
 type SkewLimits struct {
 	APIVersion string `json:"apiVersion"`
 	Pool       string `json:"pool"`
-	// Source is the MachineSource that the machine comes from, empty if nobody says.
+	// Source is the MachineSource of the machine, empty if unknown.
 	Source string `json:"source,omitempty"`
-	// Target is what the machine is to run.
+	// Target is what the machine will run.
 	Target LimitsTarget `json:"target"`
-	// Rules that must hold, and Waivers of them.
+	// Rules must hold unless one of the Waivers applies.
 	Rules   []v1alpha1.SkewRule   `json:"rules"`
 	Waivers []v1alpha1.SkewWaiver `json:"waivers,omitempty"`
-	// Fix is what people read on the console.
+	// Fix is the advice on the console.
 	Fix string `json:"fix,omitempty"`
 	// Report is where a machine reports a refusal, if anywhere.
 	Report *ReportTo `json:"report,omitempty"`
@@ -46,27 +46,27 @@ type LimitsTarget struct {
 	OS         string `json:"os,omitempty"`
 }
 
-// ReportTo is the address for refusals (https) with the authority (PEM) of its certificate.
+// ReportTo is the URL for refusals (https) and the CA certificate (PEM) of its server.
 type ReportTo struct {
 	URL string `json:"url"`
 	CA  string `json:"ca"`
 }
 
-// RefusalReport is what the machine reports when it is refused.
+// RefusalReport is what a refused machine reports.
 type RefusalReport struct {
 	OS      string            `json:"os,omitempty"`
 	Machine map[string]string `json:"machine,omitempty"`
 	Message string            `json:"message"`
 }
 
-// JSON of the file.
+// JSON encodes the file.
 func (f *SkewLimits) JSON() ([]byte, error) {
 	f.APIVersion = LimitsVersion
 	return json.Marshal(f)
 }
 
-// MachineRules are those that a machine can check by itself: it does not know to which
-// release its image belongs, and that it is too fresh is of no use any more.
+// MachineRules returns the rules that a machine can check itself. It does not know the release
+// of its image, and a minimum age does not matter any more.
 func MachineRules(in []v1alpha1.SkewRule) []v1alpha1.SkewRule {
 	var out []v1alpha1.SkewRule
 	for _, r := range in {
@@ -78,11 +78,11 @@ func MachineRules(in []v1alpha1.SkewRule) []v1alpha1.SkewRule {
 	return out
 }
 
-// ParseSkewLimits reads the file strictly: a limit that is not understood is not passed over.
+// ParseSkewLimits reads the file strictly: an unknown limit is an error, not ignored.
 func ParseSkewLimits(data []byte) (*SkewLimits, error) {
 	f := &SkewLimits{}
-	if len(data) > longestLimits {
-		return nil, fmt.Errorf("limits for boot images: more than %d bytes", longestLimits)
+	if len(data) > maxLimits {
+		return nil, fmt.Errorf("limits for boot images: more than %d bytes", maxLimits)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -97,14 +97,14 @@ func ParseSkewLimits(data []byte) (*SkewLimits, error) {
 
 // BootedMachine is what a machine measured of itself.
 type BootedMachine struct {
-	// OS version of the image that it booted; empty if nothing says it.
+	// OS is the version of the image that it booted, empty if unknown.
 	OS string
-	// Facts of it: cpu, shim, grub.
+	// Facts are cpu, shim and grub.
 	Facts map[string]string
 }
 
-// Judge returns the findings that refuse the machine.
-func (f *SkewLimits) Judge(m BootedMachine, now time.Time) []skew.Finding {
+// Evaluate returns the findings that refuse the machine.
+func (f *SkewLimits) Evaluate(m BootedMachine, now time.Time) []skew.Finding {
 	if len(f.Rules) == 0 {
 		return nil
 	}
@@ -113,20 +113,20 @@ func (f *SkewLimits) Judge(m BootedMachine, now time.Time) []skew.Finding {
 		src.Machines = append(src.Machines, skew.MachineFact{Name: name, Least: m.Facts[name], Example: "this machine"})
 	}
 	in := skew.Input{Source: src, Target: skew.Target{Kubernetes: f.Target.Kubernetes, Release: f.Target.Release, OS: f.Target.OS}, Rules: SkewRules(f.Rules), Waivers: SkewWaivers(f.Waivers), Now: now}
-	return slices.DeleteFunc(skew.Judge(in), func(fi skew.Finding) bool { return fi.Waived != "" || isKnownOnly(f, fi) })
+	return slices.DeleteFunc(skew.Evaluate(in), func(fi skew.Finding) bool { return fi.Waived != "" || isIrrelevantUnknown(f, fi) })
 }
 
-// passes: that the image is not known refuses by itself only where a rule asks for
-// its version.
-func isKnownOnly(f *SkewLimits, fi skew.Finding) bool {
+// isIrrelevantUnknown reports whether a finding only says that the image is unknown, and no
+// rule needs its version.
+func isIrrelevantUnknown(f *SkewLimits, fi skew.Finding) bool {
 	return fi.Rule == skew.RuleKnown && !slices.ContainsFunc(f.Rules, func(r v1alpha1.SkewRule) bool {
 		return r.MinimumOS != "" || r.MajorSteps != nil || r.MaxAgeDays != nil
 	})
 }
 
-// Message for the console and the cluster: image, what is wanted, the fix.
+// Message is the text for the console and the cluster: image, violated rules, fix.
 func (f *SkewLimits) Message(m BootedMachine, findings []skew.Finding) string {
-	booted := "an image that does not say its version"
+	booted := "an image of an unknown version"
 	if m.OS != "" {
 		booted = "an image of OS " + m.OS
 	}

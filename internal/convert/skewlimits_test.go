@@ -31,7 +31,7 @@ func TestEvaluateMachine(t *testing.T) {
 		"too old":                                 {convert.SkewLimits{Rules: []v1alpha1.SkewRule{minimum}}, convert.BootedMachine{OS: "9.4.20250101-0"}, "at least 9.6 is wanted (9.4 hangs in the pivot)"},
 		"no rule refuses nothing":                 {convert.SkewLimits{}, convert.BootedMachine{}, ""},
 		"what it cannot say does not hold":        {convert.SkewLimits{Rules: []v1alpha1.SkewRule{minimum}}, convert.BootedMachine{}, "at least OS 9.6 is wanted"},
-		"what nobody can read does not hold":      {convert.SkewLimits{Rules: []v1alpha1.SkewRule{minimum}}, convert.BootedMachine{OS: "rolling"}, "at least OS 9.6 is wanted"},
+		"an unreadable version does not pass":     {convert.SkewLimits{Rules: []v1alpha1.SkewRule{minimum}}, convert.BootedMachine{OS: "rolling"}, "at least OS 9.6 is wanted"},
 		"a rule about processors asks no version": {convert.SkewLimits{Rules: []v1alpha1.SkewRule{cpu}}, convert.BootedMachine{Facts: map[string]string{"cpu": "x86-64-v3"}}, ""},
 		"an old processor":                        {convert.SkewLimits{Rules: []v1alpha1.SkewRule{cpu}}, convert.BootedMachine{OS: "9.6.20251023-0", Facts: map[string]string{"cpu": "x86-64-v2"}}, "cpu x86-64-v2, at least x86-64-v3 is wanted"},
 		"a processor that is not known":           {convert.SkewLimits{Rules: []v1alpha1.SkewRule{cpu}}, convert.BootedMachine{OS: "9.6.20251023-0"}, "cpu of at least x86-64-v3 is wanted"},
@@ -43,7 +43,7 @@ func TestEvaluateMachine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.file.Pool = "workers"
-			got := tc.file.Judge(tc.machine, now)
+			got := tc.file.Evaluate(tc.machine, now)
 			if (len(got) == 0) != (tc.want == "") {
 				t.Fatalf("%+v", got)
 			}

@@ -104,36 +104,36 @@ func endProcesses(ctx context.Context, dir, group string) error {
 	return kernel.KillCgroup(group, patience)
 }
 
-// detachAll detaches disks and sticks.
+// detachAll detaches disks and media.
 func detachAll(ctx context.Context, dir string) error {
-	sticks := recordedSticks(dir)
+	media := pluggedMedia(dir)
 	for number, file := range kernel.LoopsBelow(dir) {
-		sticks = append(sticks, machine.Stick{Loop: number, File: file})
+		media = append(media, machine.Medium{Loop: number, File: file})
 	}
-	for _, s := range sticks {
+	for _, s := range media {
 		if err := kernel.DetachLoop(s.Loop, s.File); err != nil {
 			return err
 		}
 	}
-	return waitDetached(ctx, sticks)
+	return waitDetached(ctx, media)
 }
 
-// recordedSticks are the files plugged into nodes, wherever they are kept.
-func recordedSticks(dir string) []machine.Stick {
-	var all []machine.Stick
+// pluggedMedia returns the files that the nodes' records name as plugged in.
+func pluggedMedia(dir string) []machine.Medium {
+	var all []machine.Medium
 	found, _ := filepath.Glob(filepath.Join(dir, "nodes", "*", machine.FileName))
 	for _, path := range found {
 		if m, err := machine.Load(filepath.Dir(path)); err == nil {
-			all = append(all, m.Sticks...)
+			all = append(all, m.Media...)
 		}
 	}
 	return all
 }
 
 // waitDetached waits for the mounts of ended processes to go.
-func waitDetached(ctx context.Context, sticks []machine.Stick) error {
+func waitDetached(ctx context.Context, media []machine.Medium) error {
 	deadline := time.Now().Add(patience)
-	for _, s := range sticks {
+	for _, s := range media {
 		for len(kernel.LoopsOf(s.File)) > 0 {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("%s stays attached to /dev/loop%d: something still uses it", s.File, s.Loop)

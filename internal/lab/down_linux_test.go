@@ -91,9 +91,8 @@ func namespacesOf(pid string) []string {
 	return found
 }
 
-// leftBehind says what is still there of a lab that was taken down, "" if nothing.
-// Other tests use the machine at the same time: what they mount, below folders of
-// their own, is not looked at.
+// leftBehind describes what is left of a lab that was removed, "" if nothing. Other tests
+// use the machine at the same time: their mounts, below their own folders, are ignored.
 func leftBehind(dir string, before machineState, inside []string) string {
 	var left []string
 	after := look()
@@ -186,11 +185,11 @@ func TestDownLeavesNothing(t *testing.T) {
 	if megabytes, err := strconv.Atoi(strings.Trim(strings.Fields(size)[1], "M")); err != nil || megabytes > 600 {
 		t.Errorf("the small disk of n2 has size %q", size)
 	}
-	stick := filepath.Join(t.TempDir(), "stick.img")
-	if err := os.WriteFile(stick, make([]byte, 1<<20), 0o600); err != nil {
+	medium := filepath.Join(t.TempDir(), "stick.img")
+	if err := os.WriteFile(medium, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := labs[b].Insert(ctx, "n1", stick); err != nil {
+	if _, err := labs[b].Insert(ctx, "n1", medium); err != nil {
 		t.Fatal(err)
 	}
 	if err := lab.DownIn(ctx, a, base); err != nil {
@@ -212,7 +211,7 @@ func TestDownLeavesNothing(t *testing.T) {
 	if files, err := os.ReadDir(base); err != nil || len(files) != 0 {
 		t.Errorf("files left in the state directory: %v, %v", files, err)
 	}
-	if device := look().loops[stick]; device != "" {
+	if device := look().loops[medium]; device != "" {
 		t.Errorf("the stick is still attached to %s", device)
 	}
 	if _, err := os.Stat("/run/refit-lab-inotify-instances"); err == nil && len(controlGroups()) == 0 {
@@ -242,7 +241,7 @@ func killSupervisor(t *testing.T, l *lab.Lab) {
 	}
 }
 
-func TestOptionsThatCannotBeAreRefusedWithTheCure(t *testing.T) {
+func TestRefusedOptionsNameTheFix(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		options lab.Options
 		want    string

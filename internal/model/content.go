@@ -17,10 +17,10 @@ func (e *UnknownMembersError) Error() string {
 	return fmt.Sprintf("unknown members %s", strings.Join(e.Members, ", "))
 }
 
-// ReadContent decodes a hold list or trust list. The writer may be newer: it names in the
+// DecodeContent decodes a hold list or trust list. The writer may be newer: it names in the
 // member "optional" what an older reader may ignore. Any other member that this version does
 // not know is an UnknownMembersError, and nothing is decoded.
-func ReadContent(text string, into any) error {
+func DecodeContent(text string, into any) error {
 	var all any
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return fmt.Errorf("decode: %w", err)

@@ -18,21 +18,21 @@ func TestAnUnknownMemberIsRefusedUnlessItsWriterCallsItOptional(t *testing.T) {
 		unknown []string
 		failed  bool
 	}{
-		"all known":                      {text: `{"images":[` + image + `}]}`, into: &HoldList{}},
-		"a new member":                   {text: `{"images":[],"quota":1}`, into: &HoldList{}, unknown: []string{"quota"}},
-		"a new member of an image":       {text: `{"images":[` + image + `,"priority":1},` + image + `,"priority":2}]}`, into: &HoldList{}, unknown: []string{"images.priority"}},
-		"an optional one":                {text: `{"images":[` + image + `,"priority":1}],"optional":["images.priority"]}`, into: &HoldList{}},
-		"optional is the path, not less": {text: `{"images":[` + image + `,"priority":1}],"priority":1,"optional":["priority"]}`, into: &HoldList{}, unknown: []string{"images.priority"}},
+		"all known":                      {text: `{"images":[` + image + `}]}`, into: &PinSet{}},
+		"a new member":                   {text: `{"images":[],"quota":1}`, into: &PinSet{}, unknown: []string{"quota"}},
+		"a new member of an image":       {text: `{"images":[` + image + `,"priority":1},` + image + `,"priority":2}]}`, into: &PinSet{}, unknown: []string{"images.priority"}},
+		"an optional one":                {text: `{"images":[` + image + `,"priority":1}],"optional":["images.priority"]}`, into: &PinSet{}},
+		"optional is the path, not less": {text: `{"images":[` + image + `,"priority":1}],"priority":1,"optional":["priority"]}`, into: &PinSet{}, unknown: []string{"images.priority"}},
 		"one optional, one not":          {text: `{"policies":[],"a":1,"b":2,"optional":["a"]}`, into: &Trust{}, unknown: []string{"b"}},
 		"a new member of a policy":       {text: `{"policies":[{"name":"p","keys":{"k":"PEM"},"threshold":1,"expires":"2027"}]}`, into: &Trust{}, unknown: []string{"policies.expires"}},
-		"other case is another member":   {text: `{"images":[],"Images":[` + image + `}]}`, into: &HoldList{}, unknown: []string{"Images"}},
-		"torn":                           {text: `{"images":[`, into: &HoldList{}, failed: true},
-		"another type":                   {text: `{"images":{"a":1}}`, into: &HoldList{}, failed: true},
-		"optional of another type":       {text: `{"images":[],"a":1,"optional":"a"}`, into: &HoldList{}, failed: true},
+		"other case is another member":   {text: `{"images":[],"Images":[` + image + `}]}`, into: &PinSet{}, unknown: []string{"Images"}},
+		"torn":                           {text: `{"images":[`, into: &PinSet{}, failed: true},
+		"another type":                   {text: `{"images":{"a":1}}`, into: &PinSet{}, failed: true},
+		"optional of another type":       {text: `{"images":[],"a":1,"optional":"a"}`, into: &PinSet{}, failed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := reflect.New(reflect.TypeOf(x.into).Elem()).Interface()
-			err := ReadContent(x.text, x.into)
+			err := DecodeContent(x.text, x.into)
 			var unknown *UnknownMembersError
 			if errors.As(err, &unknown) != (x.unknown != nil) || (err != nil) != (x.failed || x.unknown != nil) {
 				t.Fatalf("got %v", err)
@@ -54,7 +54,7 @@ var formats = map[string]struct {
 	of      any
 	members []string
 }{
-	HoldVersion: {HoldList{}, []string{"images", "images.base", "images.bundle", "images.digest", "images.kubelet", "images.made", "images.name", "images.noCopy",
+	PinSetVersion: {PinSet{}, []string{"images", "images.base", "images.bundle", "images.digest", "images.kubelet", "images.made", "images.name", "images.noCopy",
 		"images.registry", "images.size", "optional", "payloads", "payloads.bundle", "payloads.digest", "payloads.name"}},
 	"refit.dev/trust/v1": {Trust{}, []string{"optional", "policies", "policies.keys", "policies.name", "policies.threshold", "requireSignatures", "revokedDigests"}},
 }

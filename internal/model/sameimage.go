@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// ImageIdentity is how an image is named by those that report it: by digests of
-// its index or manifest, by the digest of its configuration, or both. An imageID
-// may be any of them (an index digest on one node, a manifest's on the next, a
-// configuration's for an image that was imported), so two of them are compared,
-// never matched as text.
+// ImageIdentity has the digests under which a runtime or kubelet reports an image: of its
+// index or manifest, of its configuration, or both. An imageID may be any of them: an
+// index digest on one node, a manifest's on the next, a configuration's for an imported
+// image. So identities are compared, never matched as text.
 type ImageIdentity struct {
 	Digests []string
 	// ID is the digest of the configuration.
@@ -48,7 +47,7 @@ func (i ImageIdentity) Digest() string {
 	return i.ID
 }
 
-func (i ImageIdentity) all() []string {
+func (i ImageIdentity) allDigests() []string {
 	if i.ID == "" {
 		return i.Digests
 	}
@@ -104,28 +103,28 @@ func (s *SameImages) root(d string) string {
 // Root is the same text for all digests of one image.
 func (s *SameImages) Root(d string) string { return s.root(d) }
 
-// Compare two images. Different is said only where it is proven: two
-// configurations that differ, or two digests of one kind.
+// Compare two images. It returns Different only where it is proven: two configurations
+// that differ, or two digests of one kind.
 func (s *SameImages) Compare(a, b ImageIdentity) Likeness {
 	if a.Empty() || b.Empty() {
 		return Unproven
 	}
-	if s.share(a, b) {
+	if s.shareDigest(a, b) {
 		return Alike
 	}
 	switch {
 	case a.ID != "" && b.ID != "":
 		return Different
-	case len(a.Digests) > 0 && len(b.Digests) > 0 && a.formed(b):
+	case len(a.Digests) > 0 && len(b.Digests) > 0 && a.sameForm(b):
 		return Different
 	}
 	return Unproven
 }
 
-// share: one of their digests is of one image.
-func (s *SameImages) share(a, b ImageIdentity) bool {
-	for _, x := range a.all() {
-		for _, y := range b.all() {
+// shareDigest: one of their digests is of one image.
+func (s *SameImages) shareDigest(a, b ImageIdentity) bool {
+	for _, x := range a.allDigests() {
+		for _, y := range b.allDigests() {
 			if s.root(x) == s.root(y) {
 				return true
 			}
@@ -134,7 +133,7 @@ func (s *SameImages) share(a, b ImageIdentity) bool {
 	return false
 }
 
-// formed: both were reported in one form.
-func (i ImageIdentity) formed(other ImageIdentity) bool {
+// sameForm: both were reported in one form.
+func (i ImageIdentity) sameForm(other ImageIdentity) bool {
 	return i.Runtime != "" && i.Runtime == other.Runtime && i.Arch == other.Arch
 }

@@ -64,7 +64,7 @@ func Walk(ctx context.Context, root Root, platforms []string) (Graph, error) {
 		}
 	}
 	var got []string
-	for p := range w.taken {
+	for p := range w.walked {
 		got = append(got, p)
 	}
 	sort.Strings(got)
@@ -78,29 +78,29 @@ type walk struct {
 	sparse bool
 	nodes  []Node
 	seen   map[string]bool
-	// visited are the indexes and manifests that were followed: each is once, however
-	// often it is listed.
+	// visited are the indexes and manifests that were followed: each once, also if it is
+	// listed several times.
 	visited map[string]bool
-	have    map[string]bool // platforms that the image names
-	taken   map[string]bool // platforms that were walked
+	have    map[string]bool // platforms that the image lists
+	walked  map[string]bool // platforms that were walked
 }
 
 func (w *walk) hasPlatform(p string) bool {
-	for t := range w.taken {
-		if matches(t, p) {
+	for t := range w.walked {
+		if matchesPlatform(t, p) {
 			return true
 		}
 	}
 	return false
 }
 
-// matches reports whether platform have is what was asked for; asking without
-// a variant takes any.
-func matches(have, want string) bool {
+// matchesPlatform reports whether platform have satisfies want; a want without a variant
+// accepts any.
+func matchesPlatform(have, want string) bool {
 	return have == want || strings.HasPrefix(have, want+"/")
 }
 
-func (w *walk) add(d ocispec.Descriptor, k Kind) error {
+func (w *walk) addNode(d ocispec.Descriptor, k Kind) error {
 	if err := sha256Only(d.Digest); err != nil {
 		return err
 	}
@@ -146,12 +146,12 @@ func (w *walk) index(d ocispec.Descriptor, depth int) error {
 	if err := json.Unmarshal(b, &idx); err != nil {
 		return fmt.Errorf("index %s: %w", d.Digest, err)
 	}
-	if err := w.add(d, KindManifest); err != nil {
+	if err := w.addNode(d, KindManifest); err != nil {
 		return err
 	}
 	there := false
 	for _, c := range idx.Manifests {
-		if !w.wanted(c) {
+		if !w.wantsChild(c) {
 			continue
 		}
 		err := w.visit(c, depth+1)
@@ -170,8 +170,8 @@ func (w *walk) index(d ocispec.Descriptor, depth int) error {
 	return nil
 }
 
-// wanted notes a child's platform and reports whether to follow it.
-func (w *walk) wanted(c ocispec.Descriptor) bool {
+// wantsChild records a child's platform and reports whether to follow the child.
+func (w *walk) wantsChild(c ocispec.Descriptor) bool {
 	if c.Platform == nil {
 		return true
 	}
@@ -180,7 +180,7 @@ func (w *walk) wanted(c ocispec.Descriptor) bool {
 	}
 	p := platformString(*c.Platform)
 	w.have[p] = true
-	return len(w.want) == 0 || slices.ContainsFunc(w.want, func(want string) bool { return matches(p, want) })
+	return len(w.want) == 0 || slices.ContainsFunc(w.want, func(want string) bool { return matchesPlatform(p, want) })
 }
 
 func (w *walk) manifest(d ocispec.Descriptor) error {
@@ -199,15 +199,15 @@ func (w *walk) manifest(d ocispec.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	if err := w.add(d, KindManifest); err != nil {
+	if err := w.addNode(d, KindManifest); err != nil {
 		return err
 	}
-	w.notePlatform(config)
-	if err := w.add(m.Config, KindConfig); err != nil {
+	w.recordPlatform(config)
+	if err := w.addNode(m.Config, KindConfig); err != nil {
 		return err
 	}
 	for _, l := range m.Layers {
-		if err := w.add(l, KindLayer); err != nil {
+		if err := w.addNode(l, KindLayer); err != nil {
 			return err
 		}
 	}
@@ -215,18 +215,18 @@ func (w *walk) manifest(d ocispec.Descriptor) error {
 	return nil
 }
 
-// notePlatform reads what an image runs on from its config; a config that is
-// none (an artifact's) says nothing.
-func (w *walk) notePlatform(config []byte) {
+// recordPlatform reads the platform of an image from its config. The config of an artifact
+// has none.
+func (w *walk) recordPlatform(config []byte) {
 	var p ocispec.Platform
 	if json.Unmarshal(config, &p) != nil || p.OS == "" || p.OS == "unknown" || p.Architecture == "" {
 		return
 	}
-	if w.taken == nil {
-		w.taken = map[string]bool{}
+	if w.walked == nil {
+		w.walked = map[string]bool{}
 	}
 	s := platformString(p)
-	w.have[s], w.taken[s] = true, true
+	w.have[s], w.walked[s] = true, true
 }
 
 func platformString(p ocispec.Platform) string {

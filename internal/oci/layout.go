@@ -27,7 +27,7 @@ const (
 	maxArchiveEntries   = 1 << 20
 )
 
-// dirStore is an OCI image layout in a folder.
+// dirStore is an OCI image layout in a directory.
 type dirStore string
 
 func (s dirStore) String() string { return string(s) }
@@ -49,8 +49,8 @@ func sha256Only(d digest.Digest) error {
 	return nil
 }
 
-// SaveIndex makes a folder with blobs a layout of one image, not synced: index.json and
-// oci-layout, readable as perm says.
+// SaveIndex makes a directory with blobs a layout of one image, not synced: it writes
+// index.json and oci-layout with the mode perm.
 func SaveIndex(dir string, d ocispec.Descriptor, perm fs.FileMode) error {
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{d}}
 	for name, v := range map[string]any{ocispec.ImageIndexFile: index, ocispec.ImageLayoutFile: ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion}} {
@@ -65,12 +65,12 @@ func SaveIndex(dir string, d ocispec.Descriptor, perm fs.FileMode) error {
 	return nil
 }
 
-// OpenLayout finds images in a layout in a folder: those called tag, or all if
-// tag is empty.
+// OpenLayout finds images in a layout in a directory: those called tag, or all if tag is
+// empty.
 func OpenLayout(dir, tag string) ([]Root, error) {
 	b, err := os.ReadFile(filepath.Join(dir, ocispec.ImageIndexFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is no OCI image layout: it has no index.json", dir)
+		return nil, fmt.Errorf("%s is not an OCI image layout: it has no index.json", dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("OCI image layout: %w", err)
@@ -101,13 +101,13 @@ func rootsOf(s Store, indexJSON []byte, tag string) ([]Root, error) {
 	return roots, checkCount(s, roots, names, tag)
 }
 
-// isWanted reports whether tag asks for an image of a layout; none asks for
-// all, but a bundle's own top manifest is no image.
+// isWanted reports whether tag asks for an image of a layout. An empty tag asks for all, but
+// a bundle's own top manifest is not an image.
 func isWanted(d ocispec.Descriptor, tag string) bool {
 	if tag == "" {
 		return d.ArtifactType != bundleType
 	}
-	return isCalled(d, tag)
+	return hasName(d, tag)
 }
 
 func checkCount(s Store, roots []Root, names []string, tag string) error {
@@ -125,9 +125,9 @@ func checkCount(s Store, roots []Root, names []string, tag string) error {
 // bundleType marks the top manifest in a bundle's index.json: not an image.
 const bundleType = "application/vnd.refit.bundle.v1"
 
-// isCalled reports whether a layout's image answers to what a person typed:
-// the name in an annotation, the same name normalised, or its tag.
-func isCalled(d ocispec.Descriptor, tag string) bool {
+// hasName reports whether a layout's image has the name that a person typed: the name in an
+// annotation, the same name normalised, or its tag.
+func hasName(d ocispec.Descriptor, tag string) bool {
 	for _, have := range []string{d.Annotations[annotationRefName], d.Annotations[annotationImageName]} {
 		if have == "" {
 			continue
@@ -151,7 +151,7 @@ type archiveStore struct {
 	blobs map[string]extent
 }
 
-type extent struct{ at, size int64 }
+type extent struct{ offset, size int64 }
 
 func (s *archiveStore) String() string { return s.path }
 
@@ -163,11 +163,11 @@ func (s *archiveStore) Open(_ context.Context, d ocispec.Descriptor) (io.ReadClo
 	if !ok {
 		return nil, fmt.Errorf("%s has no blob %s: %w", s.path, d.Digest, fs.ErrNotExist)
 	}
-	return io.NopCloser(io.NewSectionReader(s.f, e.at, e.size)), nil
+	return io.NopCloser(io.NewSectionReader(s.f, e.offset, e.size)), nil
 }
 
-// OpenArchive finds images in a layout in an uncompressed tar, without
-// unpacking it. The closer closes the file when all blobs were read.
+// OpenArchive finds images in a layout in an uncompressed tar, without unpacking it. Close
+// the closer when all blobs were read.
 func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
 	f, err := fsutil.OpenRegular(file)
 	if err != nil {
@@ -176,7 +176,7 @@ func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
 	s := &archiveStore{path: file, f: f, blobs: map[string]extent{}}
 	index, err := s.scan()
 	if err == nil && index == nil {
-		err = errors.New("it has no index.json: it is no OCI archive (images saved in Docker's own form are not supported; skopeo copy converts them)")
+		err = errors.New("it has no index.json: it is not an OCI archive (images saved in Docker's own form are not supported; skopeo copy converts them)")
 	}
 	var roots []Root
 	if err == nil {
@@ -209,7 +209,7 @@ func (s *archiveStore) scan() (index []byte, err error) {
 		if name == ocispec.ImageIndexFile {
 			index, err = readIndex(tr, h.Size)
 		} else {
-			err = s.note(name, h.Size)
+			err = s.recordBlob(name, h.Size)
 		}
 		if err != nil {
 			return nil, err
@@ -233,8 +233,8 @@ func isHash(hex string) bool {
 	return digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
 }
 
-// note records the offset of the current entry, if it is a blob.
-func (s *archiveStore) note(name string, size int64) error {
+// recordBlob records the offset of the current entry, if it is a blob.
+func (s *archiveStore) recordBlob(name string, size int64) error {
 	hex, ok := strings.CutPrefix(name, "blobs/sha256/")
 	if !ok || !isHash(hex) {
 		return nil

@@ -8,13 +8,13 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// MirrorConfig is what a registries.conf says. nil says nothing.
+// MirrorConfig is the content of a registries.conf. nil is an empty one.
 type MirrorConfig struct{ registries []mirrorEntry }
 
-// MirrorPlace is a repository in which an image may be.
+// MirrorPlace is a repository that may have an image.
 type MirrorPlace struct {
 	Repository string
-	// Insecure: plain HTTP will do.
+	// Insecure allows plain HTTP.
 	Insecure bool
 }
 
@@ -33,15 +33,15 @@ type mirror struct {
 	Pull     string `toml:"pull-from-mirror"`
 }
 
-// ParseMirrors reads a registries.conf. What it says beside registries and their mirrors does not
-// matter here.
+// ParseMirrors reads a registries.conf. It ignores everything except registries and their
+// mirrors.
 func ParseMirrors(text string) (*MirrorConfig, error) {
 	var f struct {
 		Registries any           `toml:"registries"`
 		Registry   []mirrorEntry `toml:"registry"`
 	}
 	if _, err := toml.Decode(text, &f); err != nil {
-		return nil, fmt.Errorf("it is no registries.conf: %w", err)
+		return nil, fmt.Errorf("it is not a registries.conf: %w", err)
 	}
 	if f.Registries != nil {
 		return nil, fmt.Errorf("it is a registries.conf of version 1 ([registries.search]): write [[registry]] and [[registry.mirror]]")
@@ -61,13 +61,13 @@ func (e *mirrorEntry) check() error {
 	e.Prefix, e.Location = strings.TrimSuffix(e.Prefix, "/"), strings.TrimSuffix(e.Location, "/")
 	wild := strings.HasPrefix(e.Prefix, "*.")
 	if wild && e.Location == e.Prefix {
-		e.Location = "" // as it is called
+		e.Location = "" // the image's own name counts
 	}
 	switch {
 	case e.Prefix == "":
 		return fmt.Errorf("it has neither prefix nor location")
 	case strings.Contains(e.Prefix+e.Location, "://"):
-		return fmt.Errorf("prefix and location are without https://")
+		return fmt.Errorf("prefix and location must be without https://")
 	case wild && strings.Contains(e.Prefix+e.Location, "/"), wild && e.Location != "":
 		return fmt.Errorf("a prefix with * names hosts alone, and has no location")
 	}
@@ -83,15 +83,16 @@ func (m *mirror) check() error {
 	m.Location = strings.TrimSuffix(m.Location, "/")
 	switch {
 	case m.Location == "", strings.Contains(m.Location, "://"), strings.Contains(m.Location, "*"):
-		return fmt.Errorf("mirror %q: a registry or a repository in one is named, without https://", m.Location)
+		return fmt.Errorf("mirror %q: location must be a registry, or a repository in one, without https://", m.Location)
 	case !slices.Contains([]string{"", "all", "digest-only", "tag-only"}, m.Pull):
-		return fmt.Errorf("mirror %s: pull-from-mirror is all, digest-only or tag-only, not %q", m.Location, m.Pull)
+		return fmt.Errorf("mirror %s: pull-from-mirror must be all, digest-only or tag-only, not %q", m.Location, m.Pull)
 	}
 	return nil
 }
 
-// rest of a repository behind the prefix; ok is false if that is another's.
-func (e *mirrorEntry) rest(repository string) (rest string, ok bool) {
+// pathBelow is the part of a repository after the prefix; ok is false if the prefix does not
+// match.
+func (e *mirrorEntry) pathBelow(repository string) (rest string, ok bool) {
 	if host, any := strings.CutPrefix(e.Prefix, "*"); any {
 		own, after, _ := strings.Cut(repository, "/")
 		name, _, _ := strings.Cut(own, ":")
@@ -101,11 +102,11 @@ func (e *mirrorEntry) rest(repository string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// Places of a repository in the order in which they are tried. byDigest says that the
-// image is asked for by its digest, and so cannot be another.
+// Places of a repository in the order in which they are tried. byDigest says that the image
+// is requested by its digest, so that no place can return another one.
 func (c *MirrorConfig) Places(repository string, byDigest bool) ([]MirrorPlace, error) {
 	own := MirrorPlace{Repository: repository}
-	e, rest := c.of(repository)
+	e, rest := c.closest(repository)
 	if e == nil {
 		return []MirrorPlace{own}, nil
 	}
@@ -129,14 +130,14 @@ func (c *MirrorConfig) Places(repository string, byDigest bool) ([]MirrorPlace, 
 	return append(out, own), nil
 }
 
-// of is the closest entry for a repository.
-func (c *MirrorConfig) of(repository string) (best *mirrorEntry, rest string) {
+// closest is the entry with the longest prefix for a repository.
+func (c *MirrorConfig) closest(repository string) (best *mirrorEntry, rest string) {
 	if c == nil {
 		return nil, ""
 	}
 	for i := range c.registries {
 		e := &c.registries[i]
-		if r, ok := e.rest(repository); ok && (best == nil || len(e.Prefix) > len(best.Prefix)) {
+		if r, ok := e.pathBelow(repository); ok && (best == nil || len(e.Prefix) > len(best.Prefix)) {
 			best, rest = e, r
 		}
 	}

@@ -10,34 +10,33 @@ import (
 )
 
 const (
-	// tries is how often something is fetched from a registry; the waits between
-	// begin with firstWait and grow fourfold.
+	// tries is how often something is fetched from a registry; the pauses in between
+	// start with firstWait and grow fourfold.
 	tries     = 4
 	firstWait = 200 * time.Millisecond
 )
 
-// passingError is a failure that may pass by itself.
-type passingError struct{ error }
+// transientError is a failure that may go away by itself.
+type transientError struct{ error }
 
-func (e passingError) Unwrap() error { return e.error }
+func (e transientError) Unwrap() error { return e.error }
 
-// Passing marks a failure that may pass by itself, for Retry. What a registry
-// says about the request (not there, not allowed) does not pass.
-func Passing(err error) error {
+// Transient marks a failure that may go away by itself, for Retry. A registry's answer about
+// the request (not there, not allowed) is not transient.
+func Transient(err error) error {
 	var said *transport.Error
 	if err == nil || errors.As(err, &said) && said.StatusCode >= 400 && said.StatusCode < 500 && said.StatusCode != http.StatusTooManyRequests {
 		return err
 	}
-	return passingError{err}
+	return transientError{err}
 }
 
-// Retry does f, and again while its error is Passing and the store is a
-// registry.
+// Retry calls f, and again while its error is Transient and the store is a registry.
 func Retry(ctx context.Context, s Store, f func() error) error {
 	wait := firstWait
 	for try := 1; ; try++ {
 		err := f()
-		var p passingError
+		var p transientError
 		if !errors.As(err, &p) || !IsRemote(s) || try == tries {
 			return err
 		}

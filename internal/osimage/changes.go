@@ -7,13 +7,13 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Changes lists what differs between two configurations: what is new, changed or
-// gone, files by path first. What the wanted configuration says of its own files
-// and units is told with it; what is gone has nobody to speak for it.
+// Changes lists the new, changed and removed parts of a configuration, files by path first. A
+// new or changed file or unit has the actions that the wanted configuration declares; a removed
+// one has none.
 func Changes(old, wanted model.NodeConfig) []Change {
 	var out []Change
-	out = append(out, files(old, wanted)...)
-	out = append(out, units(old, wanted)...)
+	out = append(out, changedFiles(old, wanted)...)
+	out = append(out, changedUnits(old, wanted)...)
 	if old.OS.ArgumentsValue() != wanted.OS.ArgumentsValue() {
 		out = append(out, Change{Kind: ChangeArguments})
 	}
@@ -23,22 +23,22 @@ func Changes(old, wanted model.NodeConfig) []Change {
 	return out
 }
 
-// isKeys: the file of a user's ssh keys.
-func isKeys(f model.ConfigFile) bool {
+// isSSHKeys reports whether a file has a user's ssh keys.
+func isSSHKeys(f model.ConfigFile) bool {
 	return strings.HasSuffix(f.Path, "/.ssh/authorized_keys")
 }
 
-func change(f model.ConfigFile, says []Action) Change {
-	if isKeys(f) {
+func fileChange(f model.ConfigFile, says []Action) Change {
+	if isSSHKeys(f) {
 		return Change{Kind: ChangeSSHKey, Name: f.Path}
 	}
 	if f.InImage || strings.HasPrefix(f.Path, "/usr/") && !strings.HasPrefix(f.Path, "/usr/local/") {
 		return Change{Kind: ChangeImage, Name: f.Path}
 	}
-	return Change{Kind: ChangeFile, Name: f.Path, Says: says}
+	return Change{Kind: ChangeFile, Name: f.Path, Declared: says}
 }
 
-func files(old, wanted model.NodeConfig) []Change {
+func changedFiles(old, wanted model.NodeConfig) []Change {
 	had := map[string]model.ConfigFile{}
 	for _, f := range old.Files {
 		had[f.Path] = f
@@ -48,18 +48,18 @@ func files(old, wanted model.NodeConfig) []Change {
 		before, ok := had[f.Path]
 		delete(had, f.Path)
 		if !ok || before.Value() != f.Value() {
-			out = append(out, change(f, ActionsOf(f.Disruption, f.Units)))
+			out = append(out, fileChange(f, ActionsOf(f.Disruption, f.Units)))
 		}
 	}
 	for _, f := range old.Files {
 		if _, gone := had[f.Path]; gone && !f.Absent {
-			out = append(out, change(f, nil))
+			out = append(out, fileChange(f, nil))
 		}
 	}
 	return out
 }
 
-func units(old, wanted model.NodeConfig) []Change {
+func changedUnits(old, wanted model.NodeConfig) []Change {
 	had := map[string]string{}
 	for _, u := range old.Units {
 		had[u.Name] = u.State
@@ -69,7 +69,7 @@ func units(old, wanted model.NodeConfig) []Change {
 		state := had[u.Name]
 		delete(had, u.Name)
 		if state != u.State {
-			out = append(out, Change{Kind: ChangeUnit, Name: u.Name, Says: ActionsOf(u.Disruption, []string{u.Name})})
+			out = append(out, Change{Kind: ChangeUnit, Name: u.Name, Declared: ActionsOf(u.Disruption, []string{u.Name})})
 		}
 	}
 	for _, u := range old.Units {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Stage is the name of the generated stage, which the user's last one must come from.
-const Stage = "configs"
+// ConfigStage is the name of the generated stage. The user's last stage must derive from it.
+const ConfigStage = "configs"
 
 // Limits of a Containerfile, in bytes.
 const maxContainerfile = 64 << 10
 
-// instructions that there are, and whether they need an argument.
+// instructions of a Containerfile, and whether they need an argument.
 var instructions = map[string]bool{"FROM": true, "RUN": true, "CMD": true, "LABEL": true, "EXPOSE": true, "ENV": true, "ADD": true, "COPY": true, "ENTRYPOINT": true,
 	"VOLUME": true, "USER": true, "WORKDIR": true, "ARG": true, "ONBUILD": true, "STOPSIGNAL": true, "HEALTHCHECK": true, "SHELL": true, "MAINTAINER": true}
 
@@ -24,8 +24,8 @@ type line struct {
 
 var heredoc = regexp.MustCompile(`<<-?\s*["']?([A-Za-z_][A-Za-z0-9_]*)["']?`)
 
-// lines splits a text: continuations are put together, comments and the bodies of
-// heredocs are left out.
+// lines splits a text into logical lines. It joins continuations, and skips comments and the
+// bodies of heredocs.
 func lines(text string) []line {
 	var out []line
 	all := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
@@ -53,7 +53,7 @@ func lines(text string) []line {
 	return out
 }
 
-// skipHeredocs goes to the last line of the bodies that an argument opens.
+// skipHeredocs returns the last line of the heredocs that an argument opens.
 func skipHeredocs(all []string, i int, arg string) int {
 	for _, m := range heredoc.FindAllStringSubmatch(arg, -1) {
 		for i++; i < len(all) && strings.TrimSpace(all[i]) != m[1]; i++ {
@@ -63,59 +63,58 @@ func skipHeredocs(all []string, i int, arg string) int {
 	return min(i, len(all)-1)
 }
 
-// Checked is what a Containerfile says.
-type Checked struct {
-	// Problems, each a sentence; with one nothing is built.
+// ContainerfileCheck is the result of CheckContainerfile.
+type ContainerfileCheck struct {
+	// Problems, each a sentence; with one, refit does not build.
 	Problems []string
-	// From are the images that its stages come from, without the generated stage.
+	// From are the base images of its stages, without the generated stage.
 	From []string
 }
 
-// Check looks at a Containerfile before anything is spent on it.
-func Check(text string) Checked {
-	var c Checked
+// CheckContainerfile finds mistakes in a Containerfile before a build starts.
+func CheckContainerfile(text string) ContainerfileCheck {
+	var c ContainerfileCheck
 	if len(text) > maxContainerfile {
 		c.Problems = append(c.Problems, fmt.Sprintf("the Containerfile has %d bytes, at most %d go", len(text), maxContainerfile))
 		return c
 	}
-	stages := map[string]bool{Stage: true} // that come from the generated one
-	all := map[string]bool{Stage: true}
-	last, begun := false, false
+	stages := map[string]bool{ConfigStage: true} // those that derive from the generated one
+	all := map[string]bool{ConfigStage: true}
+	last, started := false, false
 	for _, l := range lines(text) {
-		if why := l.wrong(begun); why != "" {
+		if why := l.problem(started); why != "" {
 			c.Problems = append(c.Problems, fmt.Sprintf("line %d: %s", l.number, why))
 			continue
 		}
 		if l.word == "FROM" {
-			begun, last = true, c.from(l, stages, all)
+			started, last = true, c.addStage(l, stages, all)
 		}
 	}
 	switch {
-	case !begun:
-		c.Problems = append(c.Problems, "it has no FROM; begin with FROM "+Stage+" AS final")
+	case !started:
+		c.Problems = append(c.Problems, "it has no FROM; begin with FROM "+ConfigStage+" AS final")
 	case !last && len(c.Problems) == 0:
-		c.Problems = append(c.Problems, "its last stage does not come from "+Stage+": the pool's configuration would not be in the image; write FROM "+Stage+" AS final")
+		c.Problems = append(c.Problems, "its last stage does not come from "+ConfigStage+": the pool's configuration would not be in the image; write FROM "+ConfigStage+" AS final")
 	}
 	return c
 }
 
-// wrong says what is wrong with a line by itself, "" if nothing. begun: there was a
-// FROM before it.
-func (l line) wrong(begun bool) string {
+// problem returns the mistake in a single line, "" for none. started: a FROM came before it.
+func (l line) problem(started bool) string {
 	needs, known := instructions[l.word]
 	switch {
 	case !known:
 		return fmt.Sprintf("there is no instruction %.40q", l.word)
 	case needs && l.arg == "":
 		return l.word + " needs an argument"
-	case !begun && l.word != "FROM" && l.word != "ARG":
+	case !started && l.word != "FROM" && l.word != "ARG":
 		return l.word + " comes before the first FROM"
 	}
 	return ""
 }
 
-// from notes a stage and reports whether it comes from the generated one.
-func (c *Checked) from(l line, stages, all map[string]bool) bool {
+// addStage records a stage and reports whether it derives from the generated one.
+func (c *ContainerfileCheck) addStage(l line, stages, all map[string]bool) bool {
 	var words []string
 	for _, w := range strings.Fields(l.arg) {
 		if !strings.HasPrefix(w, "--") {
@@ -133,8 +132,8 @@ func (c *Checked) from(l line, stages, all map[string]bool) bool {
 	}
 	if len(words) == 3 {
 		name := strings.ToLower(words[2])
-		if name == Stage {
-			c.Problems = append(c.Problems, fmt.Sprintf("line %d: stage %s is refit's", l.number, Stage))
+		if name == ConfigStage {
+			c.Problems = append(c.Problems, fmt.Sprintf("line %d: stage %s is refit's", l.number, ConfigStage))
 		}
 		all[name] = true
 		if ours {
@@ -144,13 +143,13 @@ func (c *Checked) from(l line, stages, all map[string]bool) bool {
 	return ours
 }
 
-// Render is the whole Containerfile: the generated stage from the image that has
+// RenderContainerfile returns the whole Containerfile: the generated stage from the image with
 // the configuration, packages, and the user's text.
-func Render(config string, packages []string, text string) string {
+func RenderContainerfile(config string, packages []string, text string) string {
 	var b strings.Builder
-	b.WriteString("FROM " + config + " AS " + Stage + "\n")
+	b.WriteString("FROM " + config + " AS " + ConfigStage + "\n")
 	if len(packages) > 0 {
-		b.WriteString(install(packages))
+		b.WriteString(installPackages(packages))
 	}
 	if text != "" {
 		b.WriteString("\n" + strings.TrimRight(text, "\n") + "\n")
@@ -158,14 +157,14 @@ func Render(config string, packages []string, text string) string {
 	return b.String() + listPackages
 }
 
-// listPackages has the packages of the result written down beside it, as lines of name
-// and version. A base of another kind has no list, which is no fault.
+// listPackages writes the image's packages to a file, as lines of name and version. A base
+// without a known package manager has an empty list, which is no failure.
 const listPackages = "RUN { if command -v rpm >/dev/null; then rpm -qa --qf '%{NAME} %{VERSION}-%{RELEASE}\\n'; \\\n" +
 	"  elif command -v dpkg-query >/dev/null; then dpkg-query -W -f '${Package} ${Version}\\n'; \\\n" +
 	"  elif command -v apk >/dev/null; then awk -F: '/^P:/{p=$2} /^V:/{print p, $2}' /lib/apk/db/installed; fi; } > /run/refit-out/packages 2>/dev/null || true\n"
 
-// install is the command of whichever package manager the base has.
-func install(packages []string) string {
+// installPackages returns a command for the package managers that refit supports.
+func installPackages(packages []string) string {
 	list := strings.Join(packages, " ")
 	return "RUN set -e; \\\n" +
 		"  if command -v dnf >/dev/null; then dnf -y install " + list + "; dnf clean all; rpm -qa | sort > /usr/share/refit-packages; \\\n" +

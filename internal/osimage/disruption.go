@@ -22,34 +22,34 @@ const (
 	ChangeImage     ChangeKind = "image" // the base, or anything that only an image brings
 )
 
-// Change is one thing that is added, changed or gone; all three count the same.
+// Change is a part of a configuration that was added, changed or removed.
 type Change struct {
 	Kind ChangeKind
-	// Name is the path or the unit; empty for what there is one of.
+	// Name is the path or the unit; empty for kinds with a single thing.
 	Name string
-	// Says: the configuration itself says what it costs (disruption and units of a
-	// file, disruption of a unit). It comes before all rules.
-	Says []Action
+	// Declared are the actions that the configuration itself declares (disruption and units
+	// of a file, disruption of a unit). They come before all rules.
+	Declared []Action
 }
 
 func (c Change) String() string { return strings.TrimSpace(string(c.Kind) + " " + c.Name) }
 
-// RuleMatch says which rule a change fell under.
+// RuleMatch is the rule that decided a change.
 type RuleMatch struct {
 	Change  Change
 	Rule    string
 	Actions []Action
 }
 
-// Disruption is what is done about some changes.
+// Disruption has the actions that changes need.
 type Disruption struct {
-	// Actions in the order in which they are done: Drain before anything is
-	// written, then DaemonReload, reloads and restarts. Empty for nothing.
+	// Actions in order: Drain before the first write, then DaemonReload, reloads and
+	// restarts.
 	Actions []Action
-	Because []RuleMatch
+	Matches []RuleMatch
 }
 
-// Reboots reports whether the node is booted anew.
+// Reboots reports whether the node reboots.
 func (a Disruption) Reboots() bool { return slices.Contains(a.Actions, Action{ActionReboot, ""}) }
 
 // Drains reports whether pods are evicted.
@@ -57,13 +57,13 @@ func (a Disruption) Drains() bool {
 	return a.Reboots() || slices.Contains(a.Actions, Action{ActionDrain, ""})
 }
 
-// DecideDisruption says what a pool's rules and the defaults come to.
+// DecideDisruption applies a pool's rules, then the default rules.
 func DecideDisruption(pool []Rule, changes []Change) Disruption {
 	var out Disruption
 	for _, c := range changes {
 		b := RuleMatch{Change: c}
 		b.Actions, b.Rule = actionsFor(pool, c)
-		out.Because = append(out.Because, b)
+		out.Matches = append(out.Matches, b)
 		out.Actions = append(out.Actions, b.Actions...)
 	}
 	out.Actions = orderActions(out.Actions)
@@ -77,8 +77,8 @@ func actionsFor(pool []Rule, c Change) ([]Action, string) {
 		return reboot, "only an image that is booted brings " + string(c.Kind)
 	case ChangeSSHKey, ChangeFile, ChangeUnit:
 	}
-	if len(c.Says) > 0 {
-		return c.Says, "the NodeConfig says so"
+	if len(c.Declared) > 0 {
+		return c.Declared, "the NodeConfig says so"
 	}
 	if r := closest(pool, c); r != nil {
 		return r.Actions, "a rule of the pool"
@@ -89,7 +89,7 @@ func actionsFor(pool []Rule, c Change) ([]Action, string) {
 	return reboot, "no rule speaks of it"
 }
 
-// closest is the rule whose pattern says most of the thing, the first of equals.
+// closest returns the rule with the most specific pattern, the first of equals.
 func closest(rules []Rule, c Change) *Rule {
 	best, at := -1, -1
 	for i, r := range rules {
@@ -103,16 +103,16 @@ func closest(rules []Rule, c Change) *Rule {
 	return &rules[at]
 }
 
-// exact is nearer than any pattern.
-const exact = 1 << 20
+// exactNearness is nearer than any pattern.
+const exactNearness = 1 << 20
 
-// nearness of a rule to a change; -1 if it does not speak of it.
+// nearness is how specifically a rule matches a change; -1 for no match.
 func nearness(r Rule, c Change) int {
 	best := -1
 	switch c.Kind {
 	case ChangeSSHKey:
 		if r.SSHKeys {
-			return exact
+			return exactNearness
 		}
 	case ChangeFile:
 		for _, pattern := range r.Files {
@@ -121,9 +121,9 @@ func nearness(r Rule, c Change) int {
 	case ChangeUnit:
 		for _, pattern := range r.Units {
 			if pattern == c.Name {
-				best = exact
+				best = exactNearness
 			} else if ok, _ := path.Match(pattern, c.Name); ok {
-				best = max(best, literal(pattern))
+				best = max(best, literalLength(pattern))
 			}
 		}
 	case ChangeArguments, ChangePackages, ChangeImage:
@@ -135,16 +135,16 @@ func nearness(r Rule, c Change) int {
 func fileNearness(pattern, file string) int {
 	pattern = strings.TrimSuffix(pattern, "/")
 	if pattern == file {
-		return exact
+		return exactNearness
 	}
 	if matches(strings.Split(pattern, "/"), strings.Split(file, "/")) {
-		return literal(pattern)
+		return literalLength(pattern)
 	}
 	return -1
 }
 
-// literal is how much of a pattern is said and not left open.
-func literal(pattern string) int { return len(strings.ReplaceAll(pattern, "*", "")) }
+// literalLength counts the characters of a pattern that are not wildcards.
+func literalLength(pattern string) int { return len(strings.ReplaceAll(pattern, "*", "")) }
 
 // matches: a pattern that ends before the path is a directory above it.
 func matches(pattern, file []string) bool {
@@ -166,11 +166,11 @@ func matches(pattern, file []string) bool {
 	return ok && matches(pattern[1:], file[1:])
 }
 
-// rank is when an action is done.
+// rank orders actions.
 var rank = map[ActionType]int{ActionDrain: 0, ActionDaemonReload: 1, ActionReload: 2, ActionRestart: 3}
 
-// orderActions puts actions in the order in which they are done, each once. A reboot is
-// all there is; None is nothing. What restarts need not reload.
+// orderActions sorts actions and removes duplicates. A reboot replaces all others, None counts
+// as no action, and a unit that restarts does not also reload.
 func orderActions(actions []Action) []Action {
 	var out []Action
 	for _, a := range actions {
@@ -193,7 +193,7 @@ func orderActions(actions []Action) []Action {
 	return out
 }
 
-// ActionsOf says what a disruption of the configuration's own words means.
+// ActionsOf returns the actions of a disruption that a configuration declares.
 func ActionsOf(d model.Disruption, units []string) []Action {
 	each := func(t ActionType) []Action {
 		if len(units) == 0 {
@@ -224,8 +224,8 @@ func ActionsOf(d model.Disruption, units []string) []Action {
 	return nil
 }
 
-// As is the other way round: what of an answer goes into a configuration's file.
-func (a Disruption) As() (model.Disruption, []string) {
+// ConfigDisruption is the inverse of ActionsOf: the disruption and units for a ConfigFile.
+func (a Disruption) ConfigDisruption() (model.Disruption, []string) {
 	worst := model.DisruptionNone
 	var units []string
 	for _, x := range a.Actions {

@@ -59,7 +59,7 @@ func TestDecideDisruption(t *testing.T) {
 		"a pool's rule before refit's own":         {[]Rule{rule("None", "/etc")}, changed("/etc/sysctl.d/9.conf"), ""},
 		"what refit knows of services":             {nil, changed("/etc/sysctl.d/9.conf"), "Reload systemd-sysctl.service"},
 		"one reboot is all":                        {[]Rule{rule("Drain, Restart a.service", "/etc/a"), rule("Reboot", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reboot"},
-		"None is nothing beside others":            {[]Rule{rule("None", "/etc/a"), rule("Reload b.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reload b.service"},
+		"None next to other actions is no action":  {[]Rule{rule("None", "/etc/a"), rule("Reload b.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Reload b.service"},
 		"the same action once":                     {[]Rule{rule("Restart x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
 		"what restarts need not reload":            {[]Rule{rule("Reload x.service", "/etc/a"), rule("Restart x.service", "/etc/b")}, changed("/etc/a", "/etc/b"), "Restart x.service"},
 		"the drain comes first":                    {[]Rule{rule("Restart x.service, DaemonReload, Drain", "/etc/a")}, changed("/etc/a"), "Drain, DaemonReload, Restart x.service"},
@@ -69,21 +69,21 @@ func TestDecideDisruption(t *testing.T) {
 		"a unit by name":                           {[]Rule{{Units: []string{"x.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Drain"},
 		"a unit by pattern":                        {[]Rule{{Units: []string{"edge-*.service"}, Actions: acts("None")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, ""},
 		"the unit's own name before a pattern":     {[]Rule{{Units: []string{"edge-*"}, Actions: acts("None")}, {Units: []string{"edge-1.service"}, Actions: acts("Drain")}}, []Change{{Kind: ChangeUnit, Name: "edge-1.service"}}, "Drain"},
-		"a unit that nobody speaks of":             {nil, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Reboot"},
+		"a unit without a rule":                    {nil, []Change{{Kind: ChangeUnit, Name: "x.service"}}, "Reboot"},
 		"ssh keys cost nothing":                    {nil, []Change{{Kind: ChangeSSHKey}}, ""},
 		"ssh keys, if a pool says otherwise":       {[]Rule{{SSHKeys: true, Actions: acts("Restart sshd.service")}}, []Change{{Kind: ChangeSSHKey}}, "Restart sshd.service"},
-		"what the NodeConfig says of its own file": {[]Rule{rule("Reboot", "/etc")}, []Change{{Kind: ChangeFile, Name: "/etc/a", Says: acts("Restart a.service")}}, "Restart a.service"},
+		"what the NodeConfig says of its own file": {[]Rule{rule("Reboot", "/etc")}, []Change{{Kind: ChangeFile, Name: "/etc/a", Declared: acts("Restart a.service")}}, "Restart a.service"},
 		"what is gone, and has no rule, reboots":   {nil, Changes(model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/a", Disruption: model.DisruptionNone}}}, model.NodeConfig{}), "Reboot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := DecideDisruption(c.rules, c.changes)
 			if got := says(a.Actions); got != c.want {
-				t.Errorf("%q, want %q: %+v", got, c.want, a.Because)
+				t.Errorf("%q, want %q: %+v", got, c.want, a.Matches)
 			}
-			if len(a.Because) != len(c.changes) {
+			if len(a.Matches) != len(c.changes) {
 				t.Error("not every change has a reason")
 			}
-			for _, b := range a.Because {
+			for _, b := range a.Matches {
 				if b.Rule == "" || len(b.Actions) == 0 {
 					t.Errorf("%+v", b)
 				}
@@ -143,7 +143,7 @@ func TestChanges(t *testing.T) {
 		Units: []model.ConfigUnit{{Name: "a.service", State: "enabled"}, {Name: "b.service", State: "masked"}}, OS: &model.ConfigOS{KernelArguments: []string{"quiet"}}}
 	var got []string
 	for _, c := range Changes(old, wanted) {
-		got = append(got, strings.TrimSpace(c.String()+" "+says(c.Says)))
+		got = append(got, strings.TrimSpace(c.String()+" "+says(c.Declared)))
 	}
 	want := []string{"file /etc/mode Restart x.service", "ssh key /home/u/.ssh/authorized_keys", "file /etc/new Restart x.service", "image /usr/lib/x",
 		"file /etc/gone", "unit b.service", "unit c.service", "kernel arguments", "packages"}
@@ -155,7 +155,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Actions are the same in whatever order things changed; whatever more changes
+// The order of changes does not matter, and any further change
 // makes it no milder; and an answer survives the way into a configuration's words.
 func TestOrderIsNothing(t *testing.T) {
 	names := []string{"/etc/a", "/etc/b/c", "/etc/b/d.conf", "/etc/sysctl.d/x", "/opt/e"}
@@ -192,7 +192,7 @@ func TestOrderIsNothing(t *testing.T) {
 				t.Fatal("together it is milder than alone")
 			}
 		}
-		d, units := all.As()
+		d, units := all.ConfigDisruption()
 		back := Disruption{Actions: orderActions(ActionsOf(d, units))}
 		if back.Reboots() != all.Reboots() || back.Drains() != all.Drains() {
 			t.Fatal(d, units, all.Actions)

@@ -21,34 +21,34 @@ const (
 	Containerfile Builder = "Containerfile"
 )
 
-// builderVersions change when the same inputs would give another image.
+// builderVersions change when equal inputs would give another image.
 var builderVersions = map[Builder]string{Append: "1", Containerfile: "2"}
 
-// Inputs are all that an image depends on.
+// Inputs are everything that an image depends on.
 type Inputs struct {
-	// OSImage that asks for it.
+	// OSImage is the name of the object that declares it.
 	OSImage string
 	// Base is repository@sha256:...
 	Base string
-	// Config is the hash of what goes into the image of the pool's configuration.
+	// Config is the hash of the part of the pool's configuration that goes into the image.
 	Config string
 	// Containerfile is its text, empty for none; PerArchitecture are those of single
 	// architectures, by name. Packages are sorted.
 	Containerfile   string
 	PerArchitecture map[string]string
 	Packages        []string
-	// Context is the hash of the files beside the Containerfile, or the artifact that
-	// they come from, by digest.
+	// Context is the hash of the files next to the Containerfile, or the digest of the
+	// artifact with these files.
 	Context string
-	// Repository that the image is pushed to; Platforms, sorted; empty is the base's.
-	// Output is empty, or where it goes without being pushed: then Repository is a name.
+	// Repository to push to. Platforms are sorted; empty means those of the base. With Output
+	// the image is stored in the cluster instead, and Repository is only its name.
 	Repository string
 	Output     string
 	Platforms  []string
 }
 
-// Choose says which builder makes the image, and why.
-func (in Inputs) Choose() (Builder, string) {
+// ChooseBuilder returns the builder of the image, and why.
+func (in Inputs) ChooseBuilder() (Builder, string) {
 	switch {
 	case in.Containerfile != "" || len(in.PerArchitecture) > 0:
 		return Containerfile, "the OSImage has a Containerfile"
@@ -60,25 +60,25 @@ func (in Inputs) Choose() (Builder, string) {
 
 // parts by name, in a fixed order.
 func (in Inputs) parts() [][2]string {
-	b, _ := in.Choose()
+	b, _ := in.ChooseBuilder()
 	packages, platforms := slices.Clone(in.Packages), slices.Clone(in.Platforms)
 	sort.Strings(packages)
 	sort.Strings(platforms)
-	return [][2]string{{"OSImage", in.OSImage}, {"base", in.Base}, {"configuration", in.Config}, {"Containerfile", in.texts()}, {"packages", strings.Join(packages, " ")},
+	return [][2]string{{"OSImage", in.OSImage}, {"base", in.Base}, {"configuration", in.Config}, {"Containerfile", in.containerfilesHash()}, {"packages", strings.Join(packages, " ")},
 		{"repository", in.Repository}, {"platforms", strings.Join(platforms, " ")}, {"builder", string(b) + " " + builderVersions[b]}, {"context", in.Context}, {"output", in.Output}}
 }
 
-// texts is the hash of all Containerfiles.
-func (in Inputs) texts() string {
-	out := short(in.Containerfile)
+// containerfilesHash is the hash of all Containerfiles.
+func (in Inputs) containerfilesHash() string {
+	out := shortHash(in.Containerfile)
 	for _, arch := range slices.Sorted(maps.Keys(in.PerArchitecture)) {
-		out += " " + arch + "=" + short(in.PerArchitecture[arch])
+		out += " " + arch + "=" + shortHash(in.PerArchitecture[arch])
 	}
 	return out
 }
 
-// Text is the Containerfile of a platform.
-func (in Inputs) Text(platform string) string {
+// ContainerfileFor is the Containerfile of a platform.
+func (in Inputs) ContainerfileFor(platform string) string {
 	if parts := strings.Split(platform, "/"); len(parts) > 1 {
 		if text, ok := in.PerArchitecture[parts[1]]; ok {
 			return text
@@ -87,7 +87,7 @@ func (in Inputs) Text(platform string) string {
 	return in.Containerfile
 }
 
-func short(s string) string {
+func shortHash(s string) string {
 	if s == "" {
 		return ""
 	}
@@ -108,15 +108,15 @@ func (in Inputs) Name() string {
 	var b strings.Builder
 	for _, p := range in.parts() {
 		if p[1] == "" && (p[0] == "context" || p[0] == "output") {
-			continue // builds of before these were said keep their names
+			continue // builds from before these inputs existed keep their names
 		}
 		fmt.Fprintf(&b, "%s %d %s\n", p[0], len(p[1]), p[1])
 	}
 	return strings.TrimRight(in.OSImage[:min(len(in.OSImage), maxPrefix)], ".-") + "-" + Hash(b.String())[:12]
 }
 
-// Differs says in words what changed since other inputs: why there is another build.
-func (in Inputs) Differs(from Inputs) []string {
+// ChangedSince names the inputs that differ from other inputs.
+func (in Inputs) ChangedSince(from Inputs) []string {
 	var out []string
 	was := from.parts()
 	for i, p := range in.parts() {

@@ -45,8 +45,8 @@ func TestName(t *testing.T) {
 			t.Errorf("%s and %s are one build", what, who)
 		}
 		seen[other.Name()] = what
-		if diff := other.Differs(base); !slices.Contains(diff, what) {
-			t.Errorf("%s is told as %v", what, diff)
+		if diff := other.ChangedSince(base); !slices.Contains(diff, what) {
+			t.Errorf("%s is reported as %v", what, diff)
 		}
 	}
 	for what, change := range map[string]func(*Inputs){
@@ -57,13 +57,13 @@ func TestName(t *testing.T) {
 		},
 	} {
 		other := inputs(change)
-		if who := seen[other.Name()]; who != "" || !slices.Contains(other.Differs(base), "Containerfile") {
-			t.Errorf("%s and %q are one build, or differ in %v", what, who, other.Differs(base))
+		if who := seen[other.Name()]; who != "" || !slices.Contains(other.ChangedSince(base), "Containerfile") {
+			t.Errorf("%s and %q are one build, or differ in %v", what, who, other.ChangedSince(base))
 		}
 		seen[other.Name()] = what
 	}
 	both := inputs(func(i *Inputs) { i.Containerfile, i.PerArchitecture = "all", map[string]string{"arm64": "arm"} })
-	if got := []string{both.Text("linux/amd64"), both.Text("linux/arm64"), both.Text("linux/arm64/v8"), both.Text("")}; !slices.Equal(got, []string{"all", "arm", "arm", "all"}) {
+	if got := []string{both.ContainerfileFor("linux/amd64"), both.ContainerfileFor("linux/arm64"), both.ContainerfileFor("linux/arm64/v8"), both.ContainerfileFor("")}; !slices.Equal(got, []string{"all", "arm", "arm", "all"}) {
 		t.Error(got)
 	}
 	if n := inputs(func(i *Inputs) { i.OSImage = strings.Repeat("a", 49) + ".b" }).Name(); len(n) > 63 || strings.Contains(n, ".-") {
@@ -73,7 +73,7 @@ func TestName(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	for want, in := range map[Builder]Inputs{Append: inputs(), Containerfile: inputs(func(i *Inputs) { i.Packages = []string{"vim"} })} {
-		if b, why := in.Choose(); b != want || why == "" {
+		if b, why := in.ChooseBuilder(); b != want || why == "" {
 			t.Error(b, why)
 		}
 	}
@@ -99,39 +99,39 @@ func TestDecide(t *testing.T) {
 		verb Verb
 		says string
 	}{
-		"no build yet":                                  {Situation{}, Make, "no image of these inputs"},
-		"another is there, and why is said":             {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Make, "changed since " + older.Name() + ": configuration"},
-		"newer inputs interrupt":                        {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
-		"it is building":                                {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
-		"a restart finds it and makes no other":         {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
-		"the base is on no node yet":                    {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
-		"the base is not needed for what was made":      {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
-		"nor is what was made taken away before":        {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
-		"it was built before":                           {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
-		"first the registry is asked":                   {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
-		"absent":                                        {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},
-		"denied is not absent":                          {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Denied}, Wait, "does not let refit look"},
-		"away is not absent":                            {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Away}, Wait, "does not answer"},
-		"failed, with the log":                          {Situation{Builds: []Build{build(wanted, Failed)}}, Stuck, "RUN false"},
-		"failed, and a person asks again":               {Situation{Builds: []Build{build(wanted, Failed)}, Again: true}, Remake, "asked for it again"},
-		"asking again does not redo what succeeded":     {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present, Again: true}, Use, ""},
-		"interrupted, and wanted again":                 {Situation{Builds: []Build{build(wanted, Interrupted)}}, Remake, "interrupted"},
-		"it is being deleted":                           {Situation{Builds: []Build{build(wanted, Succeeded, func(b *Build) { b.Going = true })}}, Wait, "being deleted"},
-		"what cannot be":                                {Situation{Refused: "the base is not there", Builds: []Build{running}}, Stuck, "the base is not there"},
-		"only live changes":                             {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
-		"only live changes, but there is no image yet":  {Situation{Live: true}, Make, ""},
-		"only live changes, and the image is gone":      {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
-		"held on what was built before":                 {Situation{Held: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
-		"held, and first the registry is asked":         {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
-		"held, and what is wanted today cannot be":      {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
-		"held on a build that nobody made":              {Situation{Held: "edge-1"}, Stuck, "has none of that name"},
-		"held on a build that failed":                   {Situation{Held: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
-		"held, and its image is gone: it is not remade": {Situation{Held: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
-		"going back to what was built is no make":       {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
-		"the image differs only in what agents write":   {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Keep, "2 files"},
-		"it does, and the registry lost it":             {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Absent}, Remake, ""},
-		"it does, and the pool's own build is gone":     {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, ""},
-		"it does, and a person holds the pool on it":    {Situation{Held: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Spared: "2 files", Registry: Present}, Use, "held on"},
+		"no build yet": {Situation{}, Make, "no image of these inputs"},
+		"another build exists, and the reason names the change": {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Make, "changed since " + older.Name() + ": configuration"},
+		"newer inputs interrupt":                                {Situation{Builds: []Build{running}}, Make, "interrupts " + older.Name()},
+		"it is building":                                        {Situation{Builds: []Build{build(wanted, Building)}}, Wait, "is building"},
+		"a restart finds it and makes no other":                 {Situation{Builds: []Build{build(wanted, Prepared)}}, Wait, "is prepared"},
+		"the base is on no node yet":                            {Situation{NoBase: "insert a bundle"}, Wait, "insert a bundle"},
+		"the base is not needed for what was made":              {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, ""},
+		"nor is what was made taken away before":                {Situation{NoBase: "insert a bundle", Builds: []Build{build(wanted, Interrupted)}}, Wait, "insert a bundle"},
+		"it was built before":                                   {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present}, Use, "made it"},
+		"first the registry is asked":                           {Situation{Builds: []Build{build(wanted, Succeeded)}}, Ask, "still there?"},
+		"absent":                                                {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Absent}, Remake, "any more"},
+		"denied is not absent":                                  {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Denied}, Wait, "the registry denies refit access"},
+		"away is not absent":                                    {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Unreachable}, Wait, "does not answer"},
+		"failed, with the log":                                  {Situation{Builds: []Build{build(wanted, Failed)}}, Stuck, "RUN false"},
+		"failed, and a person asks again":                       {Situation{Builds: []Build{build(wanted, Failed)}, RetryRequested: true}, Remake, "asked for it again"},
+		"asking again does not redo what succeeded":             {Situation{Builds: []Build{build(wanted, Succeeded)}, Registry: Present, RetryRequested: true}, Use, ""},
+		"interrupted, and wanted again":                         {Situation{Builds: []Build{build(wanted, Interrupted)}}, Remake, "interrupted"},
+		"it is being deleted":                                   {Situation{Builds: []Build{build(wanted, Succeeded, func(b *Build) { b.Deleting = true })}}, Wait, "being deleted"},
+		"what cannot be":                                        {Situation{Refused: "the base is not there", Builds: []Build{running}}, Stuck, "the base is not there"},
+		"only live changes":                                     {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, LiveWhy: "file /etc/motd", Registry: Present}, Keep, "file /etc/motd"},
+		"only live changes, but there is no image yet":          {Situation{Live: true}, Make, ""},
+		"only live changes, and the image is gone":              {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Absent}, Make, "changed since"},
+		"held on what was built before":                         {Situation{HeldBuild: older.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: wanted.Name(), Registry: Present}, Use, "held on build " + older.Name()},
+		"held, and first the registry is asked":                 {Situation{HeldBuild: older.Name(), Builds: []Build{build(older, Succeeded)}}, Ask, "still there?"},
+		"held, and what is wanted today cannot be":              {Situation{HeldBuild: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Present, Refused: "a conflict"}, Use, "held on build"},
+		"held on an unknown build":                              {Situation{HeldBuild: "edge-1"}, Stuck, "has none of that name"},
+		"held on a build that failed":                           {Situation{HeldBuild: older.Name(), Builds: []Build{build(older, Failed)}}, Stuck, "made no image"},
+		"held, and its image is gone: it is not remade":         {Situation{HeldBuild: older.Name(), Builds: []Build{build(older, Succeeded)}, Registry: Absent}, Stuck, "has its image no more"},
+		"returning to an earlier build makes no new one":        {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), Live: true, Registry: Present}, Use, ""},
+		"the image differs only in what agents write":           {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), BootNotNeeded: "2 files", Registry: Present}, Keep, "2 files"},
+		"it does, and the registry lost it":                     {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), BootNotNeeded: "2 files", Registry: Absent}, Remake, ""},
+		"it does, and the pool's own build is gone":             {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: older.Name(), BootNotNeeded: "2 files", Registry: Present}, Use, ""},
+		"it does, and a person holds the pool on it":            {Situation{HeldBuild: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name(), BootNotNeeded: "2 files", Registry: Present}, Use, "held on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.s.Wanted = wanted
@@ -151,10 +151,10 @@ func TestDecide(t *testing.T) {
 }
 
 // Deciding and doing what was decided comes to an end, and never makes a second
-// build of the same inputs, whatever was there before.
+// build of the same inputs, with any earlier builds.
 func TestDecisionsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := Situation{Wanted: inputs(), Live: rapid.Bool().Draw(t, "live"), Again: rapid.Bool().Draw(t, "again")}
+		s := Situation{Wanted: inputs(), Live: rapid.Bool().Draw(t, "live"), RetryRequested: rapid.Bool().Draw(t, "again")}
 		for i := range rapid.IntRange(0, 3).Draw(t, "builds") {
 			in := inputs(func(in *Inputs) { in.Config = fmt.Sprint("c", i) })
 			s.Builds = append(s.Builds, build(in, rapid.SampledFrom([]Phase{Prepared, Building, Succeeded, Failed, Interrupted}).Draw(t, "phase")))
@@ -183,7 +183,7 @@ func TestDecisionsEnd(t *testing.T) {
 						break
 					}
 				}
-				s.Again, s.Registry = false, Present
+				s.RetryRequested, s.Registry = false, Present
 			case Wait:
 				for i := range s.Builds {
 					if s.Builds[i].Name == d.Build {
@@ -205,7 +205,7 @@ func TestDecisionsEnd(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	at := func(i int, phase Phase) Build {
 		return build(inputs(func(in *Inputs) { in.Config = fmt.Sprint("c", i) }), phase, func(b *Build) {
-			b.Name, b.Made = fmt.Sprint("b", i), time.Date(2026, 11, i, 0, 0, 0, 0, time.UTC)
+			b.Name, b.CreatedAt = fmt.Sprint("b", i), time.Date(2026, 11, i, 0, 0, 0, 0, time.UTC)
 		})
 	}
 	builds := []Build{at(1, Succeeded), at(2, Succeeded), at(3, Failed), at(4, Succeeded), at(5, Failed), at(6, Interrupted), at(7, Succeeded), at(8, Building), at(9, Succeeded)}
@@ -215,12 +215,12 @@ func TestGarbage(t *testing.T) {
 		keep        int
 		want        []string
 	}{
-		"the newest two stay, and the newest failure":   {nil, nil, 2, []string{"b1", "b2", "b3", "b4", "b6"}},
-		"a node has booted, wants or goes back to one":  {map[string]bool{"sha256:c1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
-		"a node says the digest of its platform":        {map[string]bool{"sha256:m1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
-		"a pool names one":                              {nil, map[string]bool{"b2": true}, 1, []string{"b1", "b3", "b4", "b6", "b7"}},
-		"what is used does not count among those kept":  {map[string]bool{"sha256:c9": true}, nil, 1, []string{"b1", "b2", "b3", "b4", "b6"}},
-		"none are kept but those that are used or runs": {map[string]bool{"sha256:c9": true}, nil, 0, []string{"b1", "b2", "b3", "b4", "b6", "b7"}},
+		"the newest two stay, and the newest failure":        {nil, nil, 2, []string{"b1", "b2", "b3", "b4", "b6"}},
+		"a node has booted, wants or would roll back to one": {map[string]bool{"sha256:c1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
+		"a node says the digest of its platform":             {map[string]bool{"sha256:m1": true}, nil, 2, []string{"b2", "b3", "b4", "b6"}},
+		"a pool names one":                                   {nil, map[string]bool{"b2": true}, 1, []string{"b1", "b3", "b4", "b6", "b7"}},
+		"what is used does not count among those kept":       {map[string]bool{"sha256:c9": true}, nil, 1, []string{"b1", "b2", "b3", "b4", "b6"}},
+		"none are kept but those that are used or runs":      {map[string]bool{"sha256:c9": true}, nil, 0, []string{"b1", "b2", "b3", "b4", "b6", "b7"}},
 	} {
 		if diff := cmp.Diff(c.want, Garbage(builds, c.used, c.named, c.keep)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -253,7 +253,7 @@ func TestContainerfile(t *testing.T) {
 		"a FROM that is none":                 {"FROM configs final\n", "FROM takes an image", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Check(c.text)
+			got := CheckContainerfile(c.text)
 			if (len(got.Problems) == 0) != (c.says == "") || len(got.Problems) > 0 && !strings.Contains(got.Problems[0], c.says) {
 				t.Errorf("%q", got.Problems)
 			}
@@ -263,7 +263,7 @@ func TestContainerfile(t *testing.T) {
 		})
 	}
 	// What is generated passes the same check as the base of what a user writes.
-	whole := Render("r/x@sha256:aa", []string{"chrony", "vim"}, "FROM configs AS final\nRUN true")
+	whole := RenderContainerfile("r/x@sha256:aa", []string{"chrony", "vim"}, "FROM configs AS final\nRUN true")
 	if !strings.HasPrefix(whole, "FROM r/x@sha256:aa AS configs\nRUN ") || !strings.Contains(whole, "\nFROM configs AS final\nRUN true\nRUN { if command -v rpm >/dev/null;") || !strings.HasSuffix(whole, "|| true\n") {
 		t.Error(whole)
 	}
@@ -277,7 +277,7 @@ func TestContainerfile(t *testing.T) {
 func FuzzContainerfile(f *testing.F) {
 	f.Add("FROM configs\nRUN <<EOF\nx\nEOF\n")
 	f.Add("FROM a \\\n AS b\n#\nRUN x \\")
-	f.Fuzz(func(_ *testing.T, text string) { Check(text) })
+	f.Fuzz(func(_ *testing.T, text string) { CheckContainerfile(text) })
 }
 
 // Compared are only images that nodes could stay on.
@@ -292,9 +292,9 @@ func TestComparable(t *testing.T) {
 		"another is used than the pool has": {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name()}, use, older.Name()},
 		"the pool has it":                   {Situation{Builds: []Build{build(wanted, Succeeded)}, Current: wanted.Name()}, use, ""},
 		"the pool has none":                 {Situation{Builds: []Build{build(wanted, Succeeded)}}, use, ""},
-		"a person holds it":                 {Situation{Held: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name()}, use, ""},
+		"a person holds it":                 {Situation{HeldBuild: wanted.Name(), Builds: []Build{build(wanted, Succeeded), build(older, Succeeded)}, Current: older.Name()}, use, ""},
 		"it waits":                          {Situation{Builds: []Build{build(older, Succeeded)}, Current: older.Name()}, Decision{Verb: Wait, Build: wanted.Name()}, ""},
-		"the pool's is being deleted":       {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded, func(b *Build) { b.Going = true })}, Current: older.Name()}, use, ""},
+		"the pool's is being deleted":       {Situation{Builds: []Build{build(wanted, Succeeded), build(older, Succeeded, func(b *Build) { b.Deleting = true })}, Current: older.Name()}, use, ""},
 	} {
 		got := ""
 		if b := c.s.Comparable(c.d); b != nil {

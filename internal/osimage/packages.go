@@ -21,7 +21,7 @@ func ReadPackages(text string) Packages {
 	return p.sorted()
 }
 
-// ReadDpkg reads Debian's /var/lib/dpkg/status: what is installed of it.
+// ReadDpkg reads the installed packages in Debian's /var/lib/dpkg/status.
 func ReadDpkg(status string) Packages {
 	p := Packages{}
 	for _, paragraph := range strings.Split(status, "\n\n") {
@@ -106,11 +106,11 @@ func (p Packages) Changes(from Packages) []string {
 	return out
 }
 
-// namedChanges are said by name in a sentence.
+// namedChanges is how many changes a summary names.
 const namedChanges = 5
 
-// SayChanges is a sentence for people.
-func SayChanges(changes []string) string {
+// SummarizeChanges returns a sentence for people.
+func SummarizeChanges(changes []string) string {
 	switch n := len(changes); {
 	case n == 0:
 		return "no package changed"

@@ -49,11 +49,11 @@ func TestPackageChanges(t *testing.T) {
 		t.Error(diff)
 	}
 	for changes, says := range map[int]string{0: "no package changed", 1: "1 package changed: chrony 4.5 is new", 2: "2 packages changed: chrony 4.5 is new, kernel 6.1, 6.2 -> 6.2, 6.3"} {
-		if s := SayChanges(got[:changes]); s != says {
+		if s := SummarizeChanges(got[:changes]); s != says {
 			t.Errorf("%q, want %q", s, says)
 		}
 	}
-	if s := SayChanges(strings.Split("abcdefg", "")); s != "7 packages changed: a, b, c, d, e and 2 more" {
+	if s := SummarizeChanges(strings.Split("abcdefg", "")); s != "7 packages changed: a, b, c, d, e and 2 more" {
 		t.Error(s)
 	}
 }

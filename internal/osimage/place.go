@@ -45,17 +45,17 @@ type LayerEntry struct {
 	GID  int
 	// Link is the target of a symbolic link.
 	Link string
-	// Removed takes the path of the base away.
+	// Removed: the layer removes the path of the base.
 	Removed bool
 }
 
-// Placement is where everything went.
+// Placement is where each part of a configuration goes.
 type Placement struct {
 	Items []PlacedItem
 	// Entries by path, each once.
 	Entries []LayerEntry
-	// Agent is what a node is told that has booted the image: what the image holds
-	// too is verified there, stale copies are removed.
+	// Agent is the desired configuration of a node that booted the image: the agent verifies
+	// the image's files and removes stale copies.
 	Agent model.NodeConfig
 	// Stale are paths in /etc that would hide what the image has in /usr.
 	Stale []string
@@ -76,11 +76,11 @@ const reasonInvalid = "ConfigInvalid"
 
 type placer struct {
 	out      Placement
-	verdicts []model.Verdict
+	verdicts []model.Blocker
 }
 
 // PlaceConfig places a configuration.
-func PlaceConfig(c model.NodeConfig) (Placement, []model.Verdict) {
+func PlaceConfig(c model.NodeConfig) (Placement, []model.Blocker) {
 	p := &placer{}
 	agent := c
 	agent.Files = nil
@@ -106,7 +106,7 @@ func PlaceConfig(c model.NodeConfig) (Placement, []model.Verdict) {
 }
 
 func (p *placer) refuse(format string, args ...any) {
-	p.verdicts = append(p.verdicts, model.Verdict{Reason: reasonInvalid, Message: fmt.Sprintf(format, args...), Fix: "change the NodeConfig that names it"})
+	p.verdicts = append(p.verdicts, model.Blocker{Reason: reasonInvalid, Message: fmt.Sprintf(format, args...), Fix: "change the NodeConfig that names it"})
 }
 
 func (p *placer) item(what string, where Location, at, rule string) {
@@ -120,11 +120,11 @@ func (p *placer) byAgent(f model.ConfigFile, rule string) {
 }
 
 func (p *placer) file(f model.ConfigFile) {
-	if under(f.Path, "/usr/etc") {
+	if isBelow(f.Path, "/usr/etc") {
 		p.refuse("file %s: /usr/etc is libostree's own, files of /etc are put to /etc", f.Path)
 		return
 	}
-	usr := under(f.Path, "/usr") && !under(f.Path, "/usr/local")
+	usr := isBelow(f.Path, "/usr") && !isBelow(f.Path, "/usr/local")
 	if rule := agentOnly(f); rule != "" {
 		if usr {
 			p.refuse("file %s cannot be there: %s, and below /usr only the image writes", f.Path, rule)
@@ -243,7 +243,7 @@ func (p *placer) arguments(os *model.ConfigOS) {
 	}
 }
 
-func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+func isBelow(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // number of an owner: a layer has numbers, names are the node's.
 func number(owner string) (int, bool) {
@@ -258,24 +258,24 @@ func number(owner string) (int, bool) {
 // changes by itself.
 var perMachine = []string{"/etc/hostname", "/etc/hosts", "/etc/machine-id", "/etc/resolv.conf", "/etc/adjtime", "/etc/fstab", "/etc/crypttab", "/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"}
 
-// IsPerMachine reports whether a path of /etc differs from node to node, or is changed by
-// the node itself: no image and nobody who speaks for a pool writes it.
+// IsPerMachine reports whether a path of /etc differs from node to node, or the node itself
+// changes it: neither an image nor a pool's configuration writes it.
 func IsPerMachine(path string) bool { return slices.Contains(perMachine, path) }
 
-// notApplied is the directory of a path that an image's content is not applied to,
-// "" if it is.
+// notApplied returns the directory of a path in which an update applies no content of the
+// image, "" if it does.
 func notApplied(p string) string {
 	switch {
-	case under(p, "/usr/local"):
+	case isBelow(p, "/usr/local"):
 		return "usr/local"
-	case under(p, "/etc"), under(p, "/usr"):
+	case isBelow(p, "/etc"), isBelow(p, "/usr"):
 		return ""
 	}
 	top, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(p), "/"), "/")
 	return top
 }
 
-// agentOnly says why a file is not put into an image, "" if it is.
+// agentOnly returns why a file is not put into an image, "" if it is.
 func agentOnly(f model.ConfigFile) string {
 	if why := model.LooksSecret(f.Path, f.Data); why != "" {
 		return why + ", and secrets are not put into images"
@@ -295,7 +295,7 @@ func agentOnly(f model.ConfigFile) string {
 	case f.Payload != "":
 		return "its bytes come with a bundle, which nodes hold"
 	case f.Mode&0o004 == 0:
-		return "not everybody may read it, and an image is read by whoever may pull it"
+		return "not every user may read it, but everyone who may pull the image can"
 	case !knownOwner || !knownGroup:
 		return "only the node knows the number of its owner"
 	}

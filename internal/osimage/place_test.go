@@ -43,7 +43,7 @@ func TestFiles(t *testing.T) {
 		"accounts":                              {file("/etc/passwd"), "agent : it is the node's own", nil, []string{"/etc/passwd"}},
 		"a key by its content":                  {file("/etc/x.pem", func(f *model.ConfigFile) { f.Data = []byte("-----BEGIN RSA PRIVATE KEY-----") }), "agent : it holds a private key", nil, []string{"/etc/x.pem"}},
 		"a secret by its path":                  {file("/etc/ostree/auth.json"), "agent : /etc/ostree/auth.json is a place for secrets", nil, []string{"/etc/ostree/auth.json"}},
-		"what not everybody may read":           {file("/etc/x", func(f *model.ConfigFile) { f.Mode = 0o640 }), "agent : not everybody may read it", nil, []string{"/etc/x"}},
+		"what not everybody may read":           {file("/etc/x", func(f *model.ConfigFile) { f.Mode = 0o640 }), "agent : not every user may read it", nil, []string{"/etc/x"}},
 		"an owner without a number":             {file("/etc/x", func(f *model.ConfigFile) { f.Owner = "chrony" }), "agent : only the node knows", nil, []string{"/etc/x"}},
 		"an owner with a number":                {file("/etc/x", func(f *model.ConfigFile) { f.Owner, f.Group = "12", "13" }), "image /etc /etc/x: ", []string{"etc/x"}, []string{"/etc/x"}},
 		"bytes that a bundle brings":            {file("/etc/x", func(f *model.ConfigFile) { f.Payload = "file.x" }), "agent : its bytes come with a bundle", nil, []string{"/etc/x"}},
@@ -142,7 +142,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Whatever is configured, everything is placed once, nothing secret is in an
+// For any configuration, every part is placed once, nothing secret is in an
 // image, no path comes twice, and the order of the files is nothing.
 func TestEverythingIsPlacedOnce(t *testing.T) {
 	paths := []string{"/etc/a", "/etc/b/c", "/usr/lib/d", "/var/e", "/home/u/.ssh/authorized_keys", "/opt/f", "/etc/systemd/system/g.service", "/etc/hosts", "/etc/shadow"}
@@ -152,10 +152,10 @@ func TestEverythingIsPlacedOnce(t *testing.T) {
 			f := file(p)
 			f.Own, f.Absent = rapid.Bool().Draw(t, "own"), rapid.Bool().Draw(t, "absent")
 			f.Mode = rapid.SampledFrom([]uint32{0o644, 0o600, 0o755}).Draw(t, "mode")
-			if rapid.Bool().Draw(t, "secret") && !under(p, "/usr") {
+			if rapid.Bool().Draw(t, "secret") && !isBelow(p, "/usr") {
 				f.Data = []byte("-----BEGIN PRIVATE KEY-----")
 			}
-			if under(p, "/usr") {
+			if isBelow(p, "/usr") {
 				f.Mode = 0o644
 			}
 			c.Files = append(c.Files, f)
@@ -181,13 +181,13 @@ func TestEverythingIsPlacedOnce(t *testing.T) {
 		for _, i := range p.Items {
 			items[i.What]++
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for _, f := range p.Agent.Files {
-			told[f.Path] = true
+			reported[f.Path] = true
 		}
 		for _, f := range c.Files {
-			if items[f.Path] != 1 || !told[f.Path] {
-				t.Fatalf("%s: %d items, told %v", f.Path, items[f.Path], told[f.Path])
+			if items[f.Path] != 1 || !reported[f.Path] {
+				t.Fatalf("%s: %d items, reported %v", f.Path, items[f.Path], reported[f.Path])
 			}
 		}
 		rand.Shuffle(len(c.Files), func(i, j int) { c.Files[i], c.Files[j] = c.Files[j], c.Files[i] })

@@ -57,10 +57,10 @@ const (
 var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.@\\-]+\.(service|socket|device|mount|automount|swap|target|path|timer|slice|scope)$`)
 
 // CheckRules says what is wrong with the rules of object, for example UpdatePool/edge.
-func CheckRules(object string, rules []Rule) []model.Verdict {
-	var out []model.Verdict
+func CheckRules(object string, rules []Rule) []model.Blocker {
+	var out []model.Blocker
 	refuse := func(format string, args ...any) {
-		out = append(out, model.Verdict{Reason: reasonInvalid, Object: object, Message: fmt.Sprintf(format, args...), Fix: "change spec.disruption of " + object})
+		out = append(out, model.Blocker{Reason: reasonInvalid, Object: object, Message: fmt.Sprintf(format, args...), Fix: "change spec.disruption of " + object})
 	}
 	if len(rules) > maxRules {
 		refuse("there are %d rules, at most %d go", len(rules), maxRules)

@@ -17,16 +17,16 @@ import (
 )
 
 // ErrLocal is in every refusal.
-var ErrLocal = errors.New("refit connects to no such address on the word of a cluster object or of another server")
+var ErrLocal = errors.New("refit connects to no such address that a cluster object or another server named")
 
-// RefusedError is a connection that was not made.
+// RefusedError says that a connection was refused.
 type RefusedError struct {
 	// Server as it was named, HOST:PORT.
 	Server string
-	// Address that the name has, and what kind of address it is.
+	// Address that the name resolves to, and its kind.
 	Address netip.Addr
 	Kind    string
-	// Setting that allows the server.
+	// Setting that would allow the server.
 	Setting string
 }
 
@@ -37,7 +37,7 @@ func (e *RefusedError) Error() string {
 // Is makes every refusal an ErrLocal.
 func (e *RefusedError) Is(err error) bool { return err == ErrLocal }
 
-// metadata services that are neither loopback nor link-local.
+// metadata are the addresses of metadata services that are neither loopback nor link-local.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("100.100.100.200"), // Alibaba
 	netip.MustParseAddr("168.63.129.16"),   // Azure
@@ -49,8 +49,8 @@ var metadata = []netip.Addr{
 // nat64 is the well-known prefix under which an IPv4 address is reached over IPv6.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// kind of an address that is refused, "" of all others.
-func kind(a netip.Addr) string {
+// refusedKind is the kind of an address that is refused, "" for all others.
+func refusedKind(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if nat64.Contains(a) {
 		b := a.As16()
@@ -71,7 +71,7 @@ func kind(a netip.Addr) string {
 	return ""
 }
 
-// Settings that allow a server: arguments of the controller, and a member of the agents'
+// Settings that allow a server: arguments of the controller, and a field of the agents'
 // configuration.
 const (
 	RegistryFlag  = "-local-registry=%s"
@@ -79,8 +79,8 @@ const (
 	AgentRegistry = "localRegistries: [%q] in /etc/refit/agent.yaml"
 )
 
-// Guard refuses connections. A nil one allows no server, and names ServerFlag. Safe for
-// concurrent use.
+// Guard refuses connections. A nil one allows no server, and names ServerFlag in its errors.
+// Safe for concurrent use.
 type Guard struct {
 	setting string
 	allowed []string
@@ -88,8 +88,8 @@ type Guard struct {
 	dialer  net.Dialer
 }
 
-// New makes a guard. setting is the text of RefusedError, in which %s is the server;
-// allowed are servers as they are named, HOST or HOST:PORT.
+// New makes a guard. setting is used in RefusedError, with %s for the server; allowed are
+// servers as HOST or HOST:PORT.
 func New(setting string, allowed ...string) *Guard {
 	env := httpproxy.FromEnvironment()
 	return &Guard{setting: setting, allowed: allowed, proxies: proxyServers(env.HTTPProxy, env.HTTPSProxy), dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
@@ -102,7 +102,7 @@ func (g *Guard) Transport() *http.Transport {
 	return t
 }
 
-// Proxy is http.ProxyFromEnvironment for what is not refused.
+// Proxy is http.ProxyFromEnvironment, except for refused addresses.
 func (g *Guard) Proxy(req *http.Request) (*url.URL, error) {
 	if err := g.checkURL(req.URL); err != nil {
 		return nil, err
@@ -120,25 +120,25 @@ func (g *Guard) checkURL(u *url.URL) error {
 		return nil //nolint:nilerr // it is a name
 	}
 	server := hostPort(u)
-	if k := kind(a); k != "" && !has(g.allowed, server) {
+	if k := refusedKind(a); k != "" && !namesServer(g.allowed, server) {
 		return &RefusedError{server, a, k, g.setting}
 	}
 	return nil
 }
 
-// DialContext refuses after the name was resolved, at every address that is tried.
+// DialContext checks every address that it tries, after the name was resolved.
 func (g *Guard) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	if g == nil {
 		g = New(ServerFlag)
 	}
 	d := g.dialer
-	if !has(g.allowed, server) && !has(g.proxies, server) {
+	if !namesServer(g.allowed, server) && !namesServer(g.proxies, server) {
 		d.ControlContext = func(_ context.Context, _, to string, _ syscall.RawConn) error {
 			a, err := netip.ParseAddrPort(to)
 			if err != nil {
 				return fmt.Errorf("address %s: %w", to, err)
 			}
-			if k := kind(a.Addr()); k != "" {
+			if k := refusedKind(a.Addr()); k != "" {
 				return &RefusedError{server, a.Addr(), k, g.setting}
 			}
 			return nil
@@ -147,13 +147,13 @@ func (g *Guard) DialContext(ctx context.Context, network, server string) (net.Co
 	return d.DialContext(ctx, network, server)
 }
 
-// has reports whether a list names HOST:PORT, or its HOST for all ports.
-func has(list []string, server string) bool {
+// namesServer reports whether a list has HOST:PORT, or its HOST for all ports.
+func namesServer(list []string, server string) bool {
 	host, _, err := net.SplitHostPort(server)
 	return slices.Contains(list, server) || err == nil && slices.Contains(list, host)
 }
 
-// proxyServers are HOST:PORT of the URLs of proxies, which may have no scheme.
+// proxyServers are HOST:PORT of the URLs of proxies; such a URL may have no scheme.
 func proxyServers(proxies ...string) (out []string) {
 	for _, p := range proxies {
 		if p != "" && !strings.Contains(p, "://") {

@@ -27,7 +27,7 @@ func TestKind(t *testing.T) {
 		"224.0.0.1": "multicast or broadcast", "ff02::1": "multicast or broadcast", "255.255.255.255": "multicast or broadcast",
 		"10.0.0.1": "", "192.168.1.1": "", "172.16.0.1": "", "1.1.1.1": "", "2001:db8::1": "", "fd00::1": "", "64:ff9b::101:101": "",
 	} {
-		if got := kind(netip.MustParseAddr(text)); got != want {
+		if got := refusedKind(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}

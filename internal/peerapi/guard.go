@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// What one peer, one address and all together may hold of a server. An honest peer
-// fetches two chunks and hears one talk for each bundle.
+// Limits of a server for one peer, for one address, and for all together. An honest peer
+// fetches two chunks and reads one news stream for each bundle.
 const (
-	slotsPerKey = 4
-	talksPerKey = 8
-	connsPerKey = 16
-	connsInAll  = 1024
+	slotsPerKey   = 4
+	streamsPerKey = 8
+	connsPerKey   = 16
+	maxConns      = 1024
 	// Connections whose peer has not shown its key yet.
 	handshakesPerAddress = 32
-	handshakesInAll      = 256
+	maxHandshakes        = 256
 )
 
-// Listen accepts peers on inner, within the limits above and that of bandwidth. A
-// connection too many closes the oldest one of the same key or address: a peer that
-// reconnects gets in, and one that floods hurts itself.
+// Listen accepts peers on inner, within the limits above and the bandwidth limit. A
+// connection over a limit closes the oldest one of the same key or address: a peer that
+// reconnects gets in, and one that floods only harms itself.
 func (id *Identity) Listen(inner net.Listener, limit *Limit, accepts func(publicKey string) bool) net.Listener {
 	g := &guard{}
 	conf := id.tlsConfig(accepts)
@@ -40,7 +40,7 @@ func (id *Identity) Listen(inner net.Listener, limit *Limit, accepts func(public
 			if err := conf.VerifyConnection(cs); err != nil {
 				return err
 			}
-			g.known(c, keyOf(cs.PeerCertificates))
+			g.authenticated(c, keyOf(cs.PeerCertificates))
 			return nil
 		}
 		return own, nil
@@ -48,7 +48,7 @@ func (id *Identity) Listen(inner net.Listener, limit *Limit, accepts func(public
 	return tls.NewListener(guardListener{limit.Listener(pacedListener{inner}), g}, conf)
 }
 
-// keyOf is the key that a peer showed, "" for none.
+// keyOf is the key of a peer's certificate, "" for none.
 func keyOf(certs []*x509.Certificate) string {
 	if len(certs) == 0 {
 		return ""
@@ -75,7 +75,7 @@ type guarded struct {
 // Close closes the connection and forgets it.
 func (c *guarded) Close() error {
 	c.closeOnce.Do(func() {
-		c.guard.forget(c)
+		c.guard.remove(c)
 		c.closeErr = c.Conn.Close()
 	})
 	return c.closeErr
@@ -93,7 +93,7 @@ func (l guardListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &guarded{Conn: inner, guard: l.guard, address: host(inner.RemoteAddr())}
-	l.guard.accepted(c)
+	l.guard.addPending(c)
 	return c, nil
 }
 
@@ -105,18 +105,18 @@ func host(a net.Addr) string {
 	return h
 }
 
-func (g *guard) accepted(c *guarded) {
+func (g *guard) addPending(c *guarded) {
 	g.mu.Lock()
 	g.pending = append(g.pending, c)
-	out := tooMany(g.pending, handshakesPerAddress, handshakesInAll, c.address, func(c *guarded) string { return c.address })
+	out := tooMany(g.pending, handshakesPerAddress, maxHandshakes, c.address, func(c *guarded) string { return c.address })
 	g.mu.Unlock()
 	if out != nil {
 		_ = out.Close() // the other side sees it
 	}
 }
 
-// known moves a connection to those whose key is known.
-func (g *guard) known(c *guarded, key string) {
+// authenticated moves a connection to those whose key is known.
+func (g *guard) authenticated(c *guarded, key string) {
 	g.mu.Lock()
 	i := slices.Index(g.pending, c)
 	if i < 0 { // closed meanwhile
@@ -126,14 +126,14 @@ func (g *guard) known(c *guarded, key string) {
 	g.pending = slices.Delete(g.pending, i, i+1)
 	c.key = key
 	g.open = append(g.open, c)
-	out := tooMany(g.open, connsPerKey, connsInAll, key, func(c *guarded) string { return c.key })
+	out := tooMany(g.open, connsPerKey, maxConns, key, func(c *guarded) string { return c.key })
 	g.mu.Unlock()
 	if out != nil {
 		_ = out.Close() // the other side sees it
 	}
 }
 
-func (g *guard) forget(c *guarded) {
+func (g *guard) remove(c *guarded) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, list := range []*[]*guarded{&g.pending, &g.open} {
@@ -163,25 +163,25 @@ func tooMany(all []*guarded, most, inAll int, owner string, of func(*guarded) st
 	return all[slices.IndexFunc(all, func(c *guarded) bool { return of(c) == owner })]
 }
 
-// A peer that reads more slowly than this for longer than slack loses its connection,
-// and with it its slot.
+// A peer that reads more slowly than minRate for longer than slack loses its connection, and
+// with it its slot.
 const (
 	minRate = 8 << 10 // bytes a second
 	slack   = 10 * time.Second
 )
 
-// paced is a connection whose peer must read. Only waits for the peer count, not those
-// for a limit of bandwidth.
+// paced is a connection whose peer must read. Only the time that the peer takes counts, not
+// the waits for the bandwidth limit.
 type paced struct {
 	net.Conn
 	mu     sync.Mutex
-	until  time.Time // what the server asked for
+	until  time.Time // the server's own deadline
 	credit time.Duration
 }
 
 type pacedListener struct{ net.Listener }
 
-// Accept starts a peer with all of the slack.
+// Accept gives a peer all of the slack.
 func (l pacedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -190,19 +190,19 @@ func (l pacedListener) Accept() (net.Conn, error) {
 	return &paced{Conn: c, credit: slack}, nil
 }
 
-// SetDeadline keeps the part about writing.
+// SetDeadline records the deadline for writing too.
 func (c *paced) SetDeadline(t time.Time) error {
-	c.remember(t)
+	c.setUntil(t)
 	return c.Conn.SetDeadline(t)
 }
 
 // SetWriteDeadline applies in addition to the slack.
 func (c *paced) SetWriteDeadline(t time.Time) error {
-	c.remember(t)
+	c.setUntil(t)
 	return c.Conn.SetWriteDeadline(t)
 }
 
-func (c *paced) remember(t time.Time) {
+func (c *paced) setUntil(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until = t
@@ -218,8 +218,8 @@ func (c *paced) deadline() time.Time {
 	return d
 }
 
-// spend pays for the time of a write with what was written.
-func (c *paced) spend(took time.Duration, n int) {
+// charge subtracts the time of a write, and adds the time that its bytes allow.
+func (c *paced) charge(took time.Duration, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.credit = min(slack, c.credit-took+time.Duration(n)*time.Second/minRate)
@@ -234,7 +234,7 @@ func (c *paced) Write(p []byte) (int, error) {
 		}
 		start := time.Now()
 		n, err := c.Conn.Write(part)
-		c.spend(time.Since(start), n)
+		c.charge(time.Since(start), n)
 		done += n
 		if err != nil || done >= len(p) {
 			return done, err
@@ -242,7 +242,7 @@ func (c *paced) Write(p []byte) (int, error) {
 	}
 }
 
-// shares bounds how much of something each key has at a time, and all together.
+// shares limits how much of something each key has at a time, and all keys together.
 type shares struct {
 	all    chan struct{}
 	perKey int
@@ -253,14 +253,14 @@ type shares struct {
 
 type share struct {
 	slots chan struct{}
-	users int // that have or want one
+	users int // that have a slot or wait for one
 }
 
 func newShares(perKey, inAll int) *shares {
 	return &shares{all: make(chan struct{}, inAll), perKey: perKey, own: map[string]*share{}}
 }
 
-func (s *shares) of(key string) *share {
+func (s *shares) join(key string) *share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.own[key]
@@ -280,10 +280,10 @@ func (s *shares) leave(key string, o *share) {
 	}
 }
 
-// take waits for a share: first among those of the same key, so that only few of one
-// key wait before others. release is nil if the context ended first.
-func (s *shares) take(ctx context.Context, key string) (release func()) {
-	o := s.of(key)
+// acquire waits for a share, first among those of the same key, so that no key has many
+// waiters before others. release is nil if the context ended first.
+func (s *shares) acquire(ctx context.Context, key string) (release func()) {
+	o := s.join(key)
 	select {
 	case o.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -304,9 +304,9 @@ func (s *shares) take(ctx context.Context, key string) (release func()) {
 	}
 }
 
-// tryTake is take for who does not wait.
-func (s *shares) tryTake(key string) (release func()) {
-	o := s.of(key)
+// tryAcquire is acquire without waiting.
+func (s *shares) tryAcquire(key string) (release func()) {
+	o := s.join(key)
 	select {
 	case o.slots <- struct{}{}:
 	default:
@@ -327,8 +327,8 @@ func (s *shares) tryTake(key string) (release func()) {
 	}
 }
 
-// asker is the key that asks, "" in tests without TLS.
-func asker(r *http.Request) string {
+// peerKey is the key of the peer, "" in tests without TLS.
+func peerKey(r *http.Request) string {
 	if r.TLS == nil {
 		return ""
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A peer must read: at a rate, whatever the waits of our own limit are.
+// A peer must read at a minimum rate, not counting the waits of our own limit.
 func TestAPeerMustRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate, limit int // bytes a second that the peer reads and we send; 0 is none
@@ -99,18 +99,18 @@ func TestTooMany(t *testing.T) {
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(2, 3)
-		a1, a2 := s.tryTake("a"), s.tryTake("a")
-		if a1 == nil || a2 == nil || s.tryTake("a") != nil {
+		a1, a2 := s.tryAcquire("a"), s.tryAcquire("a")
+		if a1 == nil || a2 == nil || s.tryAcquire("a") != nil {
 			t.Fatal("a key has two")
 		}
 		got := make(chan func())
-		go func() { got <- s.take(t.Context(), "a") }()
+		go func() { got <- s.acquire(t.Context(), "a") }()
 		synctest.Wait()
-		b := s.tryTake("b")
+		b := s.tryAcquire("b")
 		if b == nil {
 			t.Fatal("a waiting key took the share of another")
 		}
-		if s.tryTake("c") != nil {
+		if s.tryAcquire("c") != nil {
 			t.Fatal("there are three in all")
 		}
 		a1()

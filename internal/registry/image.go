@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Image is the content behind a digest, as far as its manifests and its
-// configuration tell.
+// Image is the content behind a digest, as far as its manifests and its configuration
+// describe it.
 type Image struct {
 	Digest string
 	// Labels of the index, its first platform's manifest and configuration; the
 	// outer ones win.
 	Labels map[string]string
-	// Config is a hash of how a container of it starts: entry point, command, user,
-	// environment, working folder, ports, volumes, stop signal, health check.
+	// Config is a hash of how its container starts: entry point, command, user,
+	// environment, working directory, ports, volumes, stop signal, health check.
 	Config string
 	// Layers of the first platform, by the digest of their content, the base's first.
 	Layers []string
@@ -36,7 +36,7 @@ type Image struct {
 	Created time.Time
 }
 
-// Image reads what is behind a reference: three requests for an index, two
+// Image reads what is behind a reference, with three requests for an index, two
 // otherwise.
 func (r *Reader) Image(ctx context.Context, reference string) (Image, error) {
 	ref, err := name.ParseReference(reference)
@@ -68,7 +68,7 @@ func (r *Reader) index(ctx context.Context, ref name.Reference, d *remote.Descri
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
-	out.add(m.Annotations)
+	out.addLabels(m.Annotations)
 	first := ""
 	for _, c := range m.Manifests {
 		out.Children = append(out.Children, c.Digest.String())
@@ -81,7 +81,7 @@ func (r *Reader) index(ctx context.Context, ref name.Reference, d *remote.Descri
 	}
 	slices.Sort(out.Platforms)
 	if first == "" {
-		return fmt.Errorf("its index names no platform")
+		return fmt.Errorf("its index lists no platform")
 	}
 	child, err := r.puller.Get(ctx, ref.Context().Digest(first))
 	if err != nil {
@@ -97,12 +97,12 @@ func (r *Reader) manifest(ctx context.Context, ref name.Reference, raw []byte, o
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	out.add(m.Annotations)
+	out.addLabels(m.Annotations)
 	for _, l := range m.Layers {
 		out.Layers = append(out.Layers, l.Digest.String())
 	}
 	if m.Config.Size > maxAnswer {
-		return nil, fmt.Errorf("its configuration has %d bytes, more than %d are not read", m.Config.Size, maxAnswer)
+		return nil, fmt.Errorf("its configuration has %d bytes, more than the %d allowed", m.Config.Size, maxAnswer)
 	}
 	blob, err := r.puller.Layer(ctx, ref.Context().Digest(m.Config.Digest.String()))
 	if err != nil {
@@ -117,14 +117,14 @@ func (r *Reader) manifest(ctx context.Context, ref name.Reference, raw []byte, o
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	out.add(file.Config.Labels)
+	out.addLabels(file.Config.Labels)
 	out.Created = file.Created.Time
 	out.Config, err = startHash(file.Config)
 	return file, err
 }
 
-// startHash is a hash of how a container starts. What a build adds by itself
-// (labels, history, times) is not in it.
+// startHash is a hash of how a container starts, without what a build adds by itself
+// (labels, history, times).
 func startHash(c v1.Config) (string, error) {
 	b, err := json.Marshal(v1.Config{
 		Entrypoint: c.Entrypoint, Cmd: c.Cmd, User: c.User, Env: c.Env, WorkingDir: c.WorkingDir, ExposedPorts: c.ExposedPorts,
@@ -134,7 +134,7 @@ func startHash(c v1.Config) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), err
 }
 
-func (i *Image) add(labels map[string]string) {
+func (i *Image) addLabels(labels map[string]string) {
 	for k, v := range labels {
 		if _, has := i.Labels[k]; !has {
 			i.Labels[k] = v
@@ -146,7 +146,7 @@ func (i *Image) add(labels map[string]string) {
 func (r *Reader) Images(ctx context.Context, repository string, digests []string) ([]Image, error) {
 	out := make([]Image, len(digests))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
+	g.SetLimit(maxConcurrent)
 	for i, d := range digests {
 		g.Go(func() (err error) {
 			out[i], err = r.Image(ctx, repository+"@"+d)

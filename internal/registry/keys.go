@@ -10,7 +10,8 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 )
 
-// Keys are the credentials of a pull secret, by registry or a path below one. They print as nothing.
+// Keys are the credentials of a pull secret, by registry or a path below one. They never
+// print any of it.
 type Keys struct {
 	byEntry map[string]authn.AuthConfig
 	sum     string
@@ -27,8 +28,8 @@ func ParseKeys(dockerConfigJSON []byte) (*Keys, error) {
 	return &Keys{byEntry: entries, sum: hex.EncodeToString(sum[:])}, nil
 }
 
-// of is who asks a repository, which begins with its registry.
-func (k *Keys) of(repository string) authn.Authenticator {
+// authenticatorFor returns the credentials for a repository, which starts with its registry.
+func (k *Keys) authenticatorFor(repository string) authn.Authenticator {
 	c, ok := oci.FindLogin(k.byEntry, repository)
 	if !ok {
 		return authn.Anonymous
@@ -39,10 +40,10 @@ func (k *Keys) of(repository string) authn.Authenticator {
 // String keeps credentials out of logs and errors.
 func (k *Keys) String() string { return "credentials" }
 
-// GoString too.
+// GoString keeps them out of %#v.
 func (k *Keys) GoString() string { return "credentials" }
 
-// key tells answers to different askers apart.
+// key keeps answers for different credentials apart.
 func (at Place) key() string {
 	key := at.Repository
 	if at.Insecure {

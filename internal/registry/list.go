@@ -14,8 +14,8 @@ import (
 	"github.com/refit-dev/refit/internal/oci"
 )
 
-// atOnce is how many questions a Reader has open.
-const atOnce = 8
+// maxConcurrent is how many requests a Reader has open.
+const maxConcurrent = 8
 
 // Reader reads repositories once, for a person at a command line, with the
 // credentials of the usual files (~/.docker/config.json or $DOCKER_CONFIG,
@@ -24,23 +24,23 @@ type Reader struct{ puller *remote.Puller }
 
 // NewReader prepares access; nothing is connected yet.
 func NewReader() (*Reader, error) {
-	p, err := remote.NewPuller(remote.WithAuthFromKeychain(oci.DefaultKeychain), remote.WithUserAgent("refit"), remote.WithJobs(atOnce))
+	p, err := remote.NewPuller(remote.WithAuthFromKeychain(oci.DefaultKeychain), remote.WithUserAgent("refit"), remote.WithJobs(maxConcurrent))
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}
 	return &Reader{p}, nil
 }
 
-// Tags lists a repository: every tag with its digest, one listing and one HEAD a
-// tag. A repository that does not exist yet has none. A tag that vanishes between
-// the two questions is left out.
+// Tags lists a repository: every tag with its digest, with one listing and one HEAD for each
+// tag. A repository that does not exist yet has none. A tag that vanishes between the two
+// requests is left out.
 func (r *Reader) Tags(ctx context.Context, repository string) (map[string]string, error) {
 	repo, err := name.NewRepository(repository)
 	if err != nil {
 		return nil, fmt.Errorf("repository %q: %w", repository, err)
 	}
 	names, err := r.puller.List(ctx, repo)
-	if gone(err) {
+	if isNotFound(err) {
 		return map[string]string{}, nil
 	}
 	if err != nil {
@@ -48,12 +48,12 @@ func (r *Reader) Tags(ctx context.Context, repository string) (map[string]string
 	}
 	digests := make([]string, len(names))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
+	g.SetLimit(maxConcurrent)
 	for i, text := range names {
 		g.Go(func() error {
 			d, err := r.puller.Head(ctx, repo.Tag(text))
 			switch {
-			case gone(err):
+			case isNotFound(err):
 				return nil
 			case err != nil:
 				return fmt.Errorf("tag %s of %s: %w", text, repository, err)
@@ -74,8 +74,8 @@ func (r *Reader) Tags(ctx context.Context, repository string) (map[string]string
 	return tags, nil
 }
 
-// gone: the registry answers, and has no such thing.
-func gone(err error) bool {
+// isNotFound reports that the registry answers, and has no such object.
+func isNotFound(err error) bool {
 	var said *transport.Error
 	return errors.As(err, &said) && said.StatusCode == http.StatusNotFound
 }

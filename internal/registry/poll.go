@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// pollTime bounds one question.
+	// pollTime bounds one request.
 	pollTime = 20 * time.Second
 	// maxAnswer is the largest manifest or configuration that is read, in bytes.
 	maxAnswer = 8 << 20
-	// maxPages, maxListing (bytes) and maxTags of one listing.
+	// maxPages, maxListing (bytes) and maxTags limit one listing.
 	maxPages   = 100
 	maxListing = 16 << 20
 	maxTags    = 200_000
 )
 
-// manifestTypes are all that is accepted: with fewer, a registry may answer with
-// a platform's manifest in place of the index, and so with another digest.
+// manifestTypes are all accepted types: with fewer, a registry may answer with a platform's
+// manifest in place of the index, and so with another digest.
 var manifestTypes = []string{
 	"application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json",
 	"application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json",
@@ -41,39 +41,39 @@ var manifestTypes = []string{
 
 var validDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Poller asks registries again and again, politely: HEAD before GET, nothing
-// twice that did not change, nothing at all of one that said to wait. What it
-// remembers saves requests; to lose it does no harm. Safe for concurrent use.
+// Poller polls registries with few requests: HEAD before GET, nothing twice that did not
+// change, and none at all to a registry that said to wait. Its cache saves requests; losing
+// it does no harm. Safe for concurrent use.
 type Poller struct {
 	inner http.RoundTripper
 	now   func() time.Time
 
 	mu    sync.Mutex
-	hosts map[string]*rest
+	hosts map[string]*backoffState
 	conns map[string]*conn
 	heads map[string]head
 	lists map[string]listing
 }
 
-// NewPoller makes a poller over a transport (nil is the usual one), with a clock.
+// NewPoller makes a poller over a transport (nil is the default one), with a clock.
 func NewPoller(over http.RoundTripper, now func() time.Time) *Poller {
 	if over == nil {
 		over = http.DefaultTransport
 	}
-	return &Poller{inner: over, now: now, hosts: map[string]*rest{}, conns: map[string]*conn{}, heads: map[string]head{}, lists: map[string]listing{}}
+	return &Poller{inner: over, now: now, hosts: map[string]*backoffState{}, conns: map[string]*conn{}, heads: map[string]head{}, lists: map[string]listing{}}
 }
 
-// Place is a repository and who asks.
+// Place is a repository and the credentials for it.
 type Place struct {
 	// Repository with its registry, normalised, without tag.
 	Repository string
 	// Keys to registries; nil is anonymous. They never appear in an error.
 	Keys *Keys
-	// Insecure: plain HTTP will do.
+	// Insecure allows plain HTTP.
 	Insecure bool
 }
 
-// conn is an authenticated way to a repository.
+// conn is an authenticated connection to a repository.
 type conn struct {
 	repo   name.Repository
 	client *http.Client
@@ -90,8 +90,8 @@ type listing struct {
 	at   time.Time
 }
 
-// Digest is what is behind a tag now: of its index, if it has one. An answer
-// that is younger than fresh is not asked for again, also if another track got it.
+// Digest is what a tag points to now: its index, if it has one. An answer that is younger
+// than fresh is not requested again, even if another track got it.
 func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Duration) (string, error) {
 	key := at.key() + " " + tag
 	p.mu.Lock()
@@ -100,15 +100,15 @@ func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Du
 	if asked && fresh > 0 && p.now().Sub(known.at) < fresh {
 		return known.digest, nil
 	}
-	resp, err := p.ask(ctx, at, http.MethodHead, "manifests/"+tag, known.header(tag))
+	resp, err := p.request(ctx, at, http.MethodHead, "manifests/"+tag, known.header(tag))
 	if err != nil {
 		if f := (*Failure)(nil); errors.As(err, &f) && f.Kind == TagDeleted {
-			p.forget(key)
+			p.dropHead(key)
 		}
 		return "", err
 	}
 	if resp.status == http.StatusNotModified {
-		p.remember(key, head{known.digest, known.etag, p.now()})
+		p.cacheHead(key, head{known.digest, known.etag, p.now()})
 		return known.digest, nil
 	}
 	d := resp.header.Get("Docker-Content-Digest")
@@ -117,12 +117,12 @@ func (p *Poller) Digest(ctx context.Context, at Place, tag string, fresh time.Du
 			return "", err
 		}
 	}
-	p.remember(key, head{d, resp.header.Get("Etag"), p.now()})
+	p.cacheHead(key, head{d, resp.header.Get("Etag"), p.now()})
 	return d, nil
 }
 
-// header of a question about what is known. A digest's ETag never changes, so a registry
-// may answer "not modified" without a look whether it still has it (distribution does).
+// header of a request, with the known ETag. A digest's ETag never changes, so a registry may
+// answer "not modified" without checking whether it still has it (distribution does).
 func (h head) header(tag string) http.Header {
 	out := http.Header{"Accept": {strings.Join(manifestTypes, ", ")}}
 	if h.etag != "" && !validDigest.MatchString(tag) {
@@ -131,22 +131,22 @@ func (h head) header(tag string) http.Header {
 	return out
 }
 
-// digestOf reads a manifest of a registry that does not say its digest.
+// digestOf reads a manifest from a registry that does not send its digest.
 func (p *Poller) digestOf(ctx context.Context, at Place, tag string) (string, error) {
-	resp, err := p.ask(ctx, at, http.MethodGet, "manifests/"+tag, http.Header{"Accept": {strings.Join(manifestTypes, ", ")}})
+	resp, err := p.request(ctx, at, http.MethodGet, "manifests/"+tag, http.Header{"Accept": {strings.Join(manifestTypes, ", ")}})
 	if err != nil {
 		return "", err
 	}
 	return digest.FromBytes(resp.body).String(), nil
 }
 
-func (p *Poller) remember(key string, h head) {
+func (p *Poller) cacheHead(key string, h head) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.heads[key] = h
 }
 
-func (p *Poller) forget(key string) {
+func (p *Poller) dropHead(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.heads, key)
@@ -163,19 +163,19 @@ func (p *Poller) Tags(ctx context.Context, at Place, fresh time.Duration) ([]str
 	var tags []string
 	next, size := "tags/list", 0
 	for range maxPages {
-		resp, err := p.ask(ctx, at, http.MethodGet, next, http.Header{"Accept": {"application/json"}})
+		resp, err := p.request(ctx, at, http.MethodGet, next, http.Header{"Accept": {"application/json"}})
 		if err != nil {
 			return nil, err
 		}
 		// Counted before they are decoded: a tag of one byte costs many.
 		if size += len(resp.body); size > maxListing || len(tags)+bytes.Count(resp.body, []byte(",")) > maxTags {
-			return nil, at.failure(Odd, fmt.Errorf("its list of tags has more than %d bytes or %d tags", maxListing, maxTags))
+			return nil, at.failure(InvalidAnswer, fmt.Errorf("its list of tags has more than %d bytes or %d tags", maxListing, maxTags))
 		}
 		var page struct {
 			Tags []string `json:"tags"`
 		}
 		if err := json.Unmarshal(resp.body, &page); err != nil {
-			return nil, at.failure(Odd, fmt.Errorf("its list of tags is no JSON: %w", err))
+			return nil, at.failure(InvalidAnswer, fmt.Errorf("its list of tags is not JSON: %w", err))
 		}
 		tags = append(tags, page.Tags...)
 		if next = nextPage(resp.header.Get("Link")); next == "" {
@@ -192,8 +192,8 @@ func (p *Poller) Tags(ctx context.Context, at Place, fresh time.Duration) ([]str
 
 var linkNext = regexp.MustCompile(`<([^>]+)>;\s*rel="?next"?`)
 
-// nextPage is the rest of the path of a listing's next page, "" at the end. Only
-// its query is taken: the page is one of the same repository.
+// nextPage is the rest of the path of a listing's next page, "" at the end. It takes only the
+// query: the page must be of the same repository.
 func nextPage(link string) string {
 	m := linkNext.FindStringSubmatch(link)
 	if m == nil {
@@ -206,16 +206,16 @@ func nextPage(link string) string {
 	return "tags/list?" + u.RawQuery
 }
 
-// Description is what an image says of itself.
+// Description is what an image's manifests and configuration say.
 type Description struct {
-	// AppVersion of its label or annotation org.opencontainers.image.version.
+	// AppVersion is its label or annotation org.opencontainers.image.version.
 	AppVersion string
 	// Labels of the index, its first platform's manifest and configuration; the
 	// outer ones win.
 	Labels map[string]string
 	// Same are the digests of platform manifests and configurations under it.
 	Same []string
-	// Size of what a node of the largest platform fetches, in bytes.
+	// Size is how many bytes a node of the largest platform fetches.
 	Size int64
 }
 
@@ -236,7 +236,7 @@ type manifest struct {
 	} `json:"layers"`
 }
 
-// size of what a node fetches of it, in bytes.
+// size is how many bytes a node fetches of it.
 func (m *manifest) size() (n int64) {
 	if m.Config != nil {
 		n = max(0, m.Config.Size)
@@ -247,18 +247,18 @@ func (m *manifest) size() (n int64) {
 	return n
 }
 
-// maxPlatforms of an image that are inspected.
+// maxPlatforms is how many platforms of an image are inspected.
 const maxPlatforms = 8
 
-// Describe reads the manifests and the configurations under a digest. It is for
-// images that were not known before: it costs a few requests.
+// Describe reads the manifests and the configurations under a digest. It costs a few
+// requests, so it is for unknown images.
 func (p *Poller) Describe(ctx context.Context, at Place, d string) (Description, error) {
 	out := Description{Labels: map[string]string{}}
 	top, err := p.manifest(ctx, at, d)
 	if err != nil {
 		return out, err
 	}
-	out.add(top.Annotations)
+	out.addLabels(top.Annotations)
 	platforms, err := p.platforms(ctx, at, top, &out)
 	if err != nil {
 		return out, err
@@ -276,7 +276,7 @@ func (p *Poller) Describe(ctx context.Context, at Place, d string) (Description,
 	return out, err
 }
 
-// platforms are the manifests of an index, or the one manifest there is.
+// platforms are the manifests of an index, or the single manifest.
 func (p *Poller) platforms(ctx context.Context, at Place, top manifest, out *Description) ([]manifest, error) {
 	if len(top.Manifests) == 0 {
 		return []manifest{top}, nil
@@ -296,7 +296,7 @@ func (p *Poller) platforms(ctx context.Context, at Place, top manifest, out *Des
 	return all, nil
 }
 
-func (d *Description) add(labels map[string]string) {
+func (d *Description) addLabels(labels map[string]string) {
 	for k, v := range labels {
 		if _, has := d.Labels[k]; !has {
 			d.Labels[k] = v
@@ -305,8 +305,8 @@ func (d *Description) add(labels map[string]string) {
 }
 
 func (p *Poller) labels(ctx context.Context, at Place, m manifest, out *Description) error {
-	out.add(m.Annotations)
-	raw, err := p.checked(ctx, at, "blobs/", m.Config.Digest, "")
+	out.addLabels(m.Annotations)
+	raw, err := p.readVerified(ctx, at, "blobs/", m.Config.Digest, "")
 	if err != nil {
 		return err
 	}
@@ -316,38 +316,38 @@ func (p *Poller) labels(ctx context.Context, at Place, m manifest, out *Descript
 		} `json:"config"`
 	}
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return at.failure(Odd, fmt.Errorf("configuration %s is no JSON: %w", m.Config.Digest, err))
+		return at.failure(InvalidAnswer, fmt.Errorf("configuration %s is not JSON: %w", m.Config.Digest, err))
 	}
-	out.add(c.Config.Labels)
+	out.addLabels(c.Config.Labels)
 	return nil
 }
 
 func (p *Poller) manifest(ctx context.Context, at Place, d string) (m manifest, err error) {
-	raw, err := p.checked(ctx, at, "manifests/", d, strings.Join(manifestTypes, ", "))
+	raw, err := p.readVerified(ctx, at, "manifests/", d, strings.Join(manifestTypes, ", "))
 	if err != nil {
 		return m, err
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, at.failure(Odd, fmt.Errorf("manifest %s is no JSON: %w", d, err))
+		return m, at.failure(InvalidAnswer, fmt.Errorf("manifest %s is not JSON: %w", d, err))
 	}
 	return m, nil
 }
 
-// checked reads something by its digest, and compares it.
-func (p *Poller) checked(ctx context.Context, at Place, what, d, accept string) ([]byte, error) {
+// readVerified reads an object by its digest, and compares it.
+func (p *Poller) readVerified(ctx context.Context, at Place, what, d, accept string) ([]byte, error) {
 	if !validDigest.MatchString(d) {
-		return nil, at.failure(Odd, fmt.Errorf("%q is no digest", d))
+		return nil, at.failure(InvalidAnswer, fmt.Errorf("%q is not a digest", d))
 	}
 	header := http.Header{}
 	if accept != "" {
 		header.Set("Accept", accept)
 	}
-	resp, err := p.ask(ctx, at, http.MethodGet, what+d, header)
+	resp, err := p.request(ctx, at, http.MethodGet, what+d, header)
 	if err != nil {
 		return nil, err
 	}
 	if got := digest.FromBytes(resp.body).String(); got != d {
-		return nil, at.failure(Odd, fmt.Errorf("asked for %s it answers with %s", d, got))
+		return nil, at.failure(InvalidAnswer, fmt.Errorf("asked for %s it answers with %s", d, got))
 	}
 	return resp.body, nil
 }
@@ -359,52 +359,52 @@ type answer struct {
 	body   []byte
 }
 
-// ask puts one question, unless the registry is to be left alone.
-func (p *Poller) ask(ctx context.Context, at Place, method, path string, header http.Header) (*answer, error) {
+// request sends a request, unless the registry must not be asked now.
+func (p *Poller) request(ctx context.Context, at Place, method, path string, header http.Header) (*answer, error) {
 	host, _, _ := strings.Cut(at.Repository, "/")
-	if err := p.mayAsk(host); err != nil {
+	if err := p.checkBackoff(host); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
-	a, err := p.once(ctx, at, method, path, header)
+	a, err := p.send(ctx, at, method, path, header)
 	if err == nil {
-		err = at.check(a, path)
+		err = at.checkStatus(a, path)
 	}
-	p.note(host, a, err)
+	p.recordAnswer(host, a, err)
 	if err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-func (p *Poller) once(ctx context.Context, at Place, method, path string, header http.Header) (*answer, error) {
+func (p *Poller) send(ctx context.Context, at Place, method, path string, header http.Header) (*answer, error) {
 	c, err := p.conn(ctx, at)
 	if err != nil {
-		return nil, at.failed(err)
+		return nil, at.classify(err)
 	}
 	u := c.scheme + "://" + c.repo.RegistryStr() + "/v2/" + c.repo.RepositoryStr() + "/" + path
 	req, err := http.NewRequestWithContext(ctx, method, u, nil)
 	if err != nil {
-		return nil, at.failure(Odd, err)
+		return nil, at.failure(InvalidAnswer, err)
 	}
 	req.Header = header
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return nil, at.failed(err)
+		return nil, at.classify(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return nil, at.failed(err)
+		return nil, at.classify(err)
 	}
 	if len(body) > maxAnswer {
-		return nil, at.failure(Odd, fmt.Errorf("its answer has more than %d bytes", maxAnswer))
+		return nil, at.failure(InvalidAnswer, fmt.Errorf("its answer has more than %d bytes", maxAnswer))
 	}
 	return &answer{resp.StatusCode, resp.Header, bytes.Clone(body)}, nil
 }
 
-// conn is the way to a repository; who has one asks no more than what is asked.
+// conn returns the connection to a repository. A cached one needs no further requests.
 func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
 	p.mu.Lock()
 	c := p.conns[at.key()]
@@ -422,7 +422,7 @@ func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
 	}
 	auth := authn.Anonymous
 	if at.Keys != nil {
-		auth = at.Keys.of(repo.Name())
+		auth = at.Keys.authenticatorFor(repo.Name())
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pollTime)
 	defer cancel()
@@ -430,7 +430,7 @@ func (p *Poller) conn(ctx context.Context, at Place) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The transport puts the scheme right that the registry speaks.
+	// The transport corrects the scheme to the registry's.
 	c = &conn{repo: repo, client: &http.Client{Transport: rt}, scheme: repo.Scheme()}
 	p.mu.Lock()
 	p.conns[at.key()] = c

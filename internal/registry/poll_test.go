@@ -199,8 +199,8 @@ func TestPollListing(t *testing.T) {
 	}
 }
 
-// A registry that is unavailable, one that limits, one that denies and a tag
-// that is gone are told apart, and the first two are left alone for a while.
+// An unreachable registry, one that limits, one that denies and a deleted tag are
+// distinguished, and the first two are not asked for a while.
 func TestPollFailures(t *testing.T) {
 	t.Parallel()
 	s := registrytest.Start(t)
@@ -213,14 +213,14 @@ func TestPollFailures(t *testing.T) {
 		// rests for at least so long, and no longer than longest.
 		rests, longest time.Duration
 	}{
-		"429 with the seconds to wait": {refuse(429, "Retry-After", "120"), "1-rev1", Limited, 2 * time.Minute, 3 * time.Minute},
-		"429 with the time":            {refuse(429, "Retry-After", "Fri, 20 Nov 2026 12:10:00 GMT"), "1-rev1", Limited, 10 * time.Minute, 11 * time.Minute},
-		"429 without a word":           {refuse(429), "1-rev1", Limited, 10 * time.Second, time.Minute},
-		"a fault":                      {refuse(503), "1-rev1", Away, 10 * time.Second, time.Minute},
-		"a connection that breaks":     {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "1-rev1", Away, 10 * time.Second, time.Minute},
-		"not allowed":                  {refuse(403), "1-rev1", Denied, 0, 0},
+		"429 with the seconds to wait": {refuse(429, "Retry-After", "120"), "1-rev1", RateLimited, 2 * time.Minute, 3 * time.Minute},
+		"429 with the time":            {refuse(429, "Retry-After", "Fri, 20 Nov 2026 12:10:00 GMT"), "1-rev1", RateLimited, 10 * time.Minute, 11 * time.Minute},
+		"429 without a word":           {refuse(429), "1-rev1", RateLimited, 10 * time.Second, time.Minute},
+		"a fault":                      {refuse(503), "1-rev1", Unreachable, 10 * time.Second, time.Minute},
+		"a connection that breaks":     {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "1-rev1", Unreachable, 10 * time.Second, time.Minute},
+		"not allowed":                  {refuse(403), "1-rev1", Unauthorized, 0, 0},
 		"a tag that is not there":      {nil, "2-rev1", TagDeleted, 0, 0},
-		"an answer of another world":   {refuse(418), "1-rev1", Odd, 0, 0},
+		"an answer of no registry":     {refuse(418), "1-rev1", InvalidAnswer, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ck := newClock()
@@ -251,7 +251,7 @@ func TestPollFailures(t *testing.T) {
 	}
 	t.Run("a repository that is not there", func(t *testing.T) {
 		p.set(nil)
-		if _, err := NewPoller(own(t), newClock().Now).Tags(t.Context(), Place{Repository: p.addr + "/none"}, 0); kindOf(err) != RepositoryGone {
+		if _, err := NewPoller(own(t), newClock().Now).Tags(t.Context(), Place{Repository: p.addr + "/none"}, 0); kindOf(err) != RepositoryMissing {
 			t.Fatal(err)
 		}
 	})
@@ -269,7 +269,7 @@ func TestPollFailures(t *testing.T) {
 		p.after = nil
 		p.mu.Unlock()
 		p.count()
-		if _, err := poll.Digest(t.Context(), at, "1-rev1", 0); kindOf(err) != Limited || p.count() != 0 {
+		if _, err := poll.Digest(t.Context(), at, "1-rev1", 0); kindOf(err) != RateLimited || p.count() != 0 {
 			t.Fatalf("%v", err)
 		}
 		ck.now = ck.now.Add(6 * time.Minute)
@@ -280,8 +280,8 @@ func TestPollFailures(t *testing.T) {
 	t.Run("each time it waits longer, at most an hour or so", func(t *testing.T) {
 		last := time.Duration(0)
 		for n := 1; n < 12; n++ {
-			w := backOff("r.example", n)
-			if w < last && w < longestRest*9/10 || w > longestRest*12/10 {
+			w := backoffTime("r.example", n)
+			if w < last && w < maxBackoff*9/10 || w > maxBackoff*12/10 {
 				t.Errorf("fault %d: %s after %s", n, w, last)
 			}
 			last = w
@@ -302,7 +302,7 @@ func TestPollOverAnOutage(t *testing.T) {
 	}
 	s.Stop()
 	for range 3 {
-		if _, err := poll.Digest(t.Context(), at, "1-rev1", 0); kindOf(err) != Away {
+		if _, err := poll.Digest(t.Context(), at, "1-rev1", 0); kindOf(err) != Unreachable {
 			t.Fatal(err)
 		}
 		ck.now = ck.now.Add(time.Hour)
@@ -355,13 +355,12 @@ func TestPollChecks(t *testing.T) {
 		_, _ = w.Write([]byte("{}"))
 		return true
 	})
-	if _, err := poll.Describe(t.Context(), at, d); kindOf(err) != Odd {
+	if _, err := poll.Describe(t.Context(), at, d); kindOf(err) != InvalidAnswer {
 		t.Error(err)
 	}
 }
 
-// Spec 3, trap 10: credentials are those of the secret, sent to their registry
-// alone, and never told.
+// Credentials are those of the secret, sent to their registry alone, and in no error.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2"
@@ -383,7 +382,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll := NewPoller(own(t), time.Now)
-	if _, err := poll.Digest(t.Context(), Place{Repository: host + "/app"}, "1", 0); kindOf(err) != Denied {
+	if _, err := poll.Digest(t.Context(), Place{Repository: host + "/app"}, "1", 0); kindOf(err) != Unauthorized {
 		t.Errorf("as nobody: %v", err)
 	}
 	if d, err := poll.Digest(t.Context(), Place{Repository: host + "/app", Keys: keys}, "1", 0); err != nil || d == "" || len(got) != 1 {
@@ -394,13 +393,13 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = poll.Digest(t.Context(), Place{Repository: host + "/app", Keys: other}, "1", 0)
-	if kindOf(err) != Denied || strings.Contains(err.Error(), secret) {
+	if kindOf(err) != Unauthorized || strings.Contains(err.Error(), secret) {
 		t.Errorf("with those of another registry: %v", err)
 	}
 	_, bad := ParseKeys([]byte(`{"auths":{"x":{"auth":"!hunter2hunter2"}}}`))
 	for _, said := range []string{fmt.Sprint(keys), fmt.Sprintf("%+v %#v", keys, keys), fmt.Sprint(bad)} {
 		if strings.Contains(said, secret) {
-			t.Errorf("the secret is told: %s", said)
+			t.Errorf("the secret is in an error: %s", said)
 		}
 	}
 	if bad == nil {

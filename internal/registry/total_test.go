@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A listing ends at a total, whatever each page has.
+// A listing has a total limit, for any content of its pages.
 func TestAListingHasATotal(t *testing.T) {
 	for name, page := range map[string]string{
 		"long tags": `{"tags":["` + strings.Repeat("a", 4<<20) + `"]}`,
@@ -28,7 +28,7 @@ func TestAListingHasATotal(t *testing.T) {
 			over := &http.Transport{}
 			defer over.CloseIdleConnections()
 			_, err := NewPoller(over, newClock().Now).Tags(t.Context(), Place{Repository: strings.TrimPrefix(reg.URL, "http://") + "/app", Insecure: true}, 0)
-			if kindOf(err) != Odd || !strings.Contains(err.Error(), "list of tags") {
+			if kindOf(err) != InvalidAnswer || !strings.Contains(err.Error(), "list of tags") {
 				t.Errorf("got %v", err)
 			}
 			if pages.Load() > 5 {

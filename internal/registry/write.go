@@ -26,7 +26,7 @@ type Writer struct {
 }
 
 // NewWriter prepares access with credentials (nil: those of the usual files), over a
-// transport (nil: the usual one); it does not connect yet.
+// transport (nil: the default one); it does not connect yet.
 func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
 	chain := oci.DefaultKeychain
 	if keys != nil {
@@ -39,12 +39,12 @@ func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
 	return w
 }
 
-// Resolve is how a client of the library gets the credentials of a registry.
+// Resolve returns the credentials of a registry; the client library calls it.
 func (k *Keys) Resolve(r authn.Resource) (authn.Authenticator, error) {
-	return k.of(r.String()), nil
+	return k.authenticatorFor(r.String()), nil
 }
 
-// Blob is what is uploaded.
+// Blob is content to upload.
 type Blob struct {
 	MediaType, Digest string
 	Data              []byte
@@ -60,8 +60,8 @@ type Mount struct {
 	Open func(context.Context) (io.ReadCloser, error)
 }
 
-// Upload is an image in the order in which it is written: what is named comes
-// before what names it.
+// Upload is an image in the order in which it is written: an object comes before those that
+// name it.
 type Upload struct {
 	Repository string
 	Mounts     []Mount
@@ -72,8 +72,8 @@ type Upload struct {
 	Tag string
 }
 
-// Push uploads an image and says how many bytes of mounts had to be copied: none
-// if the repositories are of one registry.
+// Push uploads an image and returns how many bytes of mounts had to be copied: none if the
+// repositories are of one registry.
 func (w *Writer) Push(ctx context.Context, u Upload) (copied int64, err error) {
 	at := Place{Repository: u.Repository}
 	repo, err := name.NewRepository(u.Repository)
@@ -87,21 +87,21 @@ func (w *Writer) Push(ctx context.Context, u Upload) (copied int64, err error) {
 	var read atomic.Int64
 	for _, m := range u.Mounts {
 		if err := w.mount(ctx, p, repo, m, &read); err != nil {
-			return read.Load(), at.failed(err)
+			return read.Load(), at.classify(err)
 		}
 	}
 	for _, b := range u.Blobs {
-		if err := p.Upload(ctx, repo, layer{desc: b.desc(), open: opened(b.Data)}); err != nil {
-			return read.Load(), at.failed(err)
+		if err := p.Upload(ctx, repo, layer{desc: b.desc(), open: openBytes(b.Data)}); err != nil {
+			return read.Load(), at.classify(err)
 		}
 	}
 	if err := u.manifests(ctx, p, repo); err != nil {
-		return read.Load(), at.failed(err)
+		return read.Load(), at.classify(err)
 	}
 	return read.Load(), nil
 }
 
-// manifests are written by their digests, and the last under the tag too.
+// manifests writes the manifests by their digests, and the last one under the tag too.
 func (u Upload) manifests(ctx context.Context, p *remote.Pusher, repo name.Repository) error {
 	for _, m := range u.Manifests {
 		if err := p.Put(ctx, repo.Digest(m.Digest), putable{m}); err != nil {
@@ -114,8 +114,8 @@ func (u Upload) manifests(ctx context.Context, p *remote.Pusher, repo name.Repos
 	return p.Put(ctx, repo.Tag(u.Tag), putable{u.Manifests[len(u.Manifests)-1]})
 }
 
-// mount has the registry take a layer from another of its repositories, one at a
-// time: at once the library's own way has a data race.
+// mount makes the registry take a layer from another of its repositories, one at a time:
+// mounts in parallel cause a data race in the library.
 func (w *Writer) mount(ctx context.Context, p *remote.Pusher, repo name.Repository, m Mount, read *atomic.Int64) error {
 	hash, err := v1.NewHash(m.Digest)
 	if err != nil {
@@ -146,17 +146,17 @@ func (w *Writer) Has(ctx context.Context, repository, digest string) (bool, erro
 		return false, fmt.Errorf("image %s@%s: %w", repository, digest, err)
 	}
 	_, err = remote.Head(ref, append(w.options, remote.WithContext(ctx))...)
-	if gone(err) {
+	if isNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, Place{Repository: repository}.failed(err)
+		return false, Place{Repository: repository}.classify(err)
 	}
 	return true, nil
 }
 
-// Delete takes a manifest away, and with it its tags. One that is not there is no
-// error. A registry that deletes nothing is Denied.
+// Delete deletes a manifest, and with it its tags. A missing one is no error. A registry
+// that does not allow deletes is Unauthorized.
 func (w *Writer) Delete(ctx context.Context, repository, digest string) error {
 	ref, err := name.NewDigest(repository + "@" + digest)
 	if err != nil {
@@ -165,15 +165,15 @@ func (w *Writer) Delete(ctx context.Context, repository, digest string) error {
 	err = remote.Delete(ref, append(w.options, remote.WithContext(ctx))...)
 	var said *transport.Error
 	switch {
-	case err == nil, gone(err):
+	case err == nil, isNotFound(err):
 		return nil
 	case errors.As(err, &said) && said.StatusCode == http.StatusMethodNotAllowed:
-		return Place{Repository: repository}.failure(Denied, errors.New("it deletes nothing"))
+		return Place{Repository: repository}.failure(Unauthorized, errors.New("it does not allow deletes"))
 	}
-	return Place{Repository: repository}.failed(err)
+	return Place{Repository: repository}.classify(err)
 }
 
-func opened(data []byte) func() (io.ReadCloser, error) {
+func openBytes(data []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 }
 
@@ -182,13 +182,13 @@ func (b Blob) desc() v1.Descriptor {
 	return v1.Descriptor{MediaType: types.MediaType(b.MediaType), Digest: hash, Size: int64(len(b.Data))}
 }
 
-// putable is a manifest as the library takes it.
+// putable is a manifest in the form for the library.
 type putable struct{ blob Blob }
 
 func (m putable) RawManifest() ([]byte, error)        { return m.blob.Data, nil }
 func (m putable) MediaType() (types.MediaType, error) { return types.MediaType(m.blob.MediaType), nil }
 
-// layer is a blob with its descriptor; nothing of it is computed.
+// layer is a blob with its descriptor; it computes nothing.
 type layer struct {
 	desc v1.Descriptor
 	open func() (io.ReadCloser, error)

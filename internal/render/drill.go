@@ -17,7 +17,7 @@ type DrillView struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Node       string `json:"node"`
-	pin.Start
+	pin.StartForecast
 	// LastStart is the result of the cold-start check before the kubelet's last start.
 	LastStart *v1alpha1.ColdStart `json:"lastStart,omitempty"`
 	// Proof of a drill that was run.
@@ -45,7 +45,7 @@ func Drill(w io.Writer, format string, v DrillView) error {
 	}
 	fmt.Fprintln(w, drillVerdict(v))
 	fmt.Fprintf(w, "%s pinned, %d with a local copy.\n", text.Count(len(v.Images), "image"), copies)
-	for _, x := range v.Verdicts {
+	for _, x := range v.Blockers {
 		fmt.Fprintf(w, "  %s: %s\n    %s\n", x.Reason, x.Message, x.Fix)
 	}
 	lastStart(w, v.LastStart)
@@ -80,7 +80,7 @@ func drillImages(w io.Writer, v DrillView) error {
 		if i.Copy {
 			here = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", i.Name, here, orDash(strings.Join(i.Neighbours, ", ")))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", i.Name, here, orDash(strings.Join(i.Peers, ", ")))
 	}
 	return t.Flush()
 }

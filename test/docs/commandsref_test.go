@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 // TestCommandsPage: docs/reference/commands.md is made from the command trees.
@@ -25,15 +25,15 @@ func TestCommandsPage(t *testing.T) {
 		code    int
 		meaning string
 	}{
-		{cmdutil.ExitOK, "done"},
-		{cmdutil.ExitInternal, "internal error, or a system could not be reached"},
-		{cmdutil.ExitUsage, "wrong command line"},
-		{cmdutil.ExitBlocked, "blocked: a person must act"},
-		{cmdutil.ExitInProgress, "still in progress, or `--timeout` ended the wait"},
-		{cmdutil.ExitFailed, "failed and halted"},
-		{cmdutil.ExitVerification, "verification failed: a byte, digest or signature is wrong"},
-		{cmdutil.ExitNothingToDo, "nothing to do (only with `--fail-if-noop`)"},
-		{cmdutil.ExitInterrupted, "interrupted; work in the cluster continues"},
+		{console.ExitOK, "done"},
+		{console.ExitInternal, "internal error, or a system could not be reached"},
+		{console.ExitUsage, "wrong command line"},
+		{console.ExitBlocked, "blocked: a person must act"},
+		{console.ExitInProgress, "still in progress, or `--timeout` ended the wait"},
+		{console.ExitFailed, "failed and halted"},
+		{console.ExitVerification, "verification failed: a byte, digest or signature is wrong"},
+		{console.ExitNothingToDo, "nothing to do (only with `--fail-if-noop`)"},
+		{console.ExitInterrupted, "interrupted; work in the cluster continues"},
 	} {
 		fmt.Fprintf(&b, "| %d | %s |\n", c.code, c.meaning)
 	}

@@ -38,11 +38,11 @@ type clockStep struct {
 }
 
 // TestClocksAreSetDuringEachStep sets the wall clock of every node's agent forward by
-// hours, back by hours, back by decades and right again during each step of its run, and
-// that of the controller at each change of a node: released programs, whose clock_gettime
-// is patched in memory (internal/lab/kernel). The kernel's clock, those of the kubelet
-// and of the runtime stay right. No step ends early, none is prolonged, and the update
-// finishes by itself.
+// hours, back by hours, back by decades and right again during each step of its run. It
+// does the same to the controller at each change of a node. The programs are released
+// ones, whose clock_gettime is patched in memory (internal/lab/kernel). The clocks of the
+// kernel, the kubelet and the runtime stay right. No step ends early or late, and the
+// update finishes by itself.
 func TestClocksAreSetDuringEachStep(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a lab of its own: make e2e")
@@ -52,7 +52,7 @@ func TestClocksAreSetDuringEachStep(t *testing.T) {
 	defer cancel()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	dev, err := s.Insert(ctx, s.Stick, b)
+	dev, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, dev))
 	must(t, s.Approve(ctx, b))

@@ -16,17 +16,17 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// TestTwoRuntimes updates a cluster whose last worker has CRI-O and whose other
-// nodes have containerd, from one stick in one node and with no way out: every
-// image of a real release is on every node, pinned per CRI, under its original
-// digest; starts pods however they say its name; comes back when it is deleted by
-// hand; stays when the disk is full and all that is neither pinned nor used goes.
-// Nothing that is like a registry is left.
+// TestTwoRuntimes updates a cluster whose last worker has CRI-O and whose other nodes
+// have containerd, from one USB stick in one node and without a route to the outside.
+// Every image of a real release is on every node, pinned per CRI, under its original
+// digest. Pods start from it by tag, by digest and by both. The agent restores it when a
+// user deletes it. It stays when the disk is full and the kubelet removes what is neither
+// pinned nor used. No node has anything like a registry.
 func TestTwoRuntimes(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a whole update of a cluster with two container runtimes takes long: make e2e")
 	}
-	s := prepared(t, scenario.Options{Name: "crio-e2e", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n2"})
+	s := prepared(t, scenario.Options{Name: "crio-e2e", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, MediumNode: "n2"})
 	keepStory(t, "runtimes.json")
 	ctx := t.Context()
 	must(t, s.Components(ctx))
@@ -34,7 +34,7 @@ func TestTwoRuntimes(t *testing.T) {
 	before := map[string]string{"n1": from, "n2": from, "n3": from}
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	// Two that both runtimes get from the stick alone, and that no worker runs.
 	fresh, other := "registry.k8s.io/kube-apiserver:"+to, "registry.k8s.io/kube-controller-manager:"+to
@@ -48,37 +48,37 @@ func TestTwoRuntimes(t *testing.T) {
 			holdsAll(t, s, n, b)
 			nothingLikeARegistry(t, s, n)
 		}
-		nobodyAsked(t, s)
+		noRegistryAsked(t, s)
 	})
 	step(t, "pods start by tag, by digest and by both", func(t *testing.T) {
 		threeNames(t, s, b)
-		nobodyAsked(t, s)
+		noRegistryAsked(t, s)
 	})
-	step(t, "a pinned image that is deleted by hand is back, and it is said from where", func(t *testing.T) {
+	step(t, "a pinned image that is deleted by hand is restored, and an event names the source", func(t *testing.T) {
 		for _, n := range s.Lab.Workers() {
 			removedByHand(t, s, n, b, fresh, "this node's own copy")
 		}
-		nobodyAsked(t, s)
+		noRegistryAsked(t, s)
 	})
-	must(t, s.Eject(ctx, s.Stick, device))
+	must(t, s.Eject(ctx, s.MediumNode, device))
 	eventually(t, time.Minute, "the stick is gone for its node, too", func() (bool, string) {
-		_, said := medium(t, s, s.Stick, device)
+		_, said := medium(t, s, s.MediumNode, device)
 		return strings.HasPrefix(said, "no medium"), said
 	})
-	step(t, "one whose blobs are gone as well comes back from a neighbour", func(t *testing.T) {
+	step(t, "one whose blobs are gone as well is restored from a peer", func(t *testing.T) {
 		for _, n := range s.Lab.Workers() {
 			withoutBlobs(t, s, n, b, other)
-			removedByHand(t, s, n, b, other, "from its neighbours")
+			removedByHand(t, s, n, b, other, "from its peers")
 			holdsAll(t, s, n, b)
 		}
-		nobodyAsked(t, s)
+		noRegistryAsked(t, s)
 	})
 	step(t, "the cluster is updated by the plan that was shown", func(t *testing.T) {
 		must(t, s.Apply(ctx))
 		r, err := s.Measure(ctx, scenario.Result{PlanDigest: plan, Phases: map[string]float64{},
 			Workload: scenario.Workload{Samples: 1, MinReady: 1, Budget: 1}}, b, before)
 		must(t, err)
-		nobodyAsked(t, s)
+		noRegistryAsked(t, s)
 		if !r.OK || r.RegistryRequests > 0 {
 			t.Errorf("problems: %v, %d packets for a registry", r.Problems, r.RegistryRequests)
 		}
@@ -97,10 +97,10 @@ func TestTwoRuntimes(t *testing.T) {
 		for _, n := range s.Lab.Nodes() {
 			nothingLikeARegistry(t, s, n)
 		}
-		nobodyAsked(t, s)
+		noRegistryAsked(t, s)
 	})
 	// Last: here pods are to ask a registry, and do.
-	step(t, "a record of a pull that was cut off is mended", func(t *testing.T) {
+	step(t, "a record of an interrupted pull is repaired", func(t *testing.T) {
 		for _, n := range s.Lab.Workers() {
 			cutOffPull(t, s, n, pauseOf(t, b))
 		}
@@ -148,14 +148,14 @@ func nothingLikeARegistry(t *testing.T, s *scenario.Scenario, node string) {
 	out, err = s.Output(t.Context(), node, "sh", "-c", "find /etc/containers /etc/containerd -name '*refit*' 2>/dev/null; grep -rl 127.0.0.1 /etc/containers /etc/containerd 2>/dev/null; true")
 	must(t, err)
 	if strings.TrimSpace(out) != "" {
-		t.Errorf("node %s: a runtime is told of a mirror by %s", node, out)
+		t.Errorf("node %s: %s configures a mirror for a runtime", node, out)
 	}
 }
 
-// nobodyAsked: no packet left for a registry, and nobody asked for the name of one
-// but CRI-O, which does for every pull from the node itself. If one was, who did it
-// is in the journal of that moment.
-func nobodyAsked(t *testing.T, s *scenario.Scenario) {
+// noRegistryAsked fails if a packet left for a registry, or if a process other than CRI-O
+// resolved the name of one. CRI-O does so for every pull from the node itself. The journal
+// of that moment names the process.
+func noRegistryAsked(t *testing.T, s *scenario.Scenario) {
 	t.Helper()
 	o, err := s.Outside(t.Context())
 	must(t, err)
@@ -245,7 +245,7 @@ func underPressure(t *testing.T, s *scenario.Scenario, node string) {
 	must(t, err)
 	must(t, s.Lab.WriteFile(ctx, node, file, text, 0o644))
 	must(t, s.Exec(ctx, node, "systemctl", "restart", "kubelet"))
-	eventually(t, 5*time.Minute, "what nobody needs has gone from "+node, func() (bool, string) {
+	eventually(t, 5*time.Minute, "the unneeded images have gone from "+node, func() (bool, string) {
 		left := unneeded()
 		return len(left) == 0, fmt.Sprint(left)
 	})

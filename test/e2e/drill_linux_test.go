@@ -33,16 +33,16 @@ type coldStarts struct {
 	Steps []outcome        `json:"steps"`
 }
 
-// TestDrill kills a whole cluster of two runtimes: the store of
-// one node's containerd is wiped and it has no network, images of the control plane
-// are torn on disk, and `crio wipe` runs on the third after the unclean end. The
-// cluster comes back by itself. Before, `refit drill` predicts it, and without the
-// local copy predicts that it would not.
+// TestDrill kills a whole cluster of two runtimes. One node has no network and its
+// containerd store is wiped. Images of the control plane are damaged on disk, and
+// `crio wipe` runs on the third node after the unclean shutdown. The cluster recovers by
+// itself, as `refit drill` predicted. Without the local copy, `refit drill` predicts that
+// it would not.
 func TestDrill(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("three nodes are killed and come back: make e2e")
 	}
-	s := prepared(t, scenario.Options{Name: "drill", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n2"})
+	s := prepared(t, scenario.Options{Name: "drill", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, MediumNode: "n2"})
 	ctx := t.Context()
 	result := coldStarts{Before: map[string]render.DrillView{}, Nodes: map[string]coldstart.Report{}}
 	keepResult(t, "drill.json", func() any {
@@ -53,20 +53,20 @@ func TestDrill(t *testing.T) {
 	must(t, s.Up(ctx))
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(from, "v"), Release: s.FromRelease()})
 	must(t, err)
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	step(t, "every node holds, pins and copies what runs", func(t *testing.T) {
 		must(t, s.Install(ctx, b, device))
 		must(t, s.Approve(ctx, b))
 		copied(t, s)
-		must(t, s.Eject(ctx, s.Stick, device))
-		nobodyAsks(t, s)
+		must(t, s.Eject(ctx, s.MediumNode, device))
+		noRequestForARegistry(t, s)
 	})
 	step(t, "with the local copy the drill says that each node would come back", func(t *testing.T) {
 		for _, n := range s.Lab.Nodes() {
 			v, code := drillSays(t, s, n)
 			if code != 0 || !v.ComesBack {
-				t.Errorf("node %s: exit code %d, %+v", n, code, v.Verdicts)
+				t.Errorf("node %s: exit code %d, %+v", n, code, v.Blockers)
 			}
 			result.Before["with a copy, "+n] = v
 		}
@@ -75,12 +75,12 @@ func TestDrill(t *testing.T) {
 		withoutCopy(t, s, "n3", func() {
 			v, code := drillSays(t, s, "n3")
 			result.Before["without a copy, n3"] = v
-			if code != 3 || v.ComesBack || len(v.Verdicts) == 0 || v.Verdicts[0].Reason != v1alpha1.ReasonNoLocalCopy {
+			if code != 3 || v.ComesBack || len(v.Blockers) == 0 || v.Blockers[0].Reason != v1alpha1.ReasonNoLocalCopy {
 				t.Errorf("exit code %d, %+v", code, v)
 			}
 			for _, i := range v.Images {
-				if i.Copy || len(i.Neighbours) != 2 {
-					t.Errorf("%+v: want no copy here, and both neighbours", i)
+				if i.Copy || len(i.Peers) != 2 {
+					t.Errorf("%+v: want no copy here, and both peers", i)
 				}
 			}
 		})
@@ -112,16 +112,16 @@ func TestDrill(t *testing.T) {
 		}
 		holdsAll(t, s, "n2", b)
 	})
-	nobodyAsks(t, s)
+	noRequestForARegistry(t, s)
 }
 
-// nobodyAsks for a registry.
-func nobodyAsks(t *testing.T, s *scenario.Scenario) {
+// noRequestForARegistry fails if a process tried to resolve or reach a registry.
+func noRequestForARegistry(t *testing.T, s *scenario.Scenario) {
 	t.Helper()
 	out, err := s.Outside(t.Context())
 	must(t, err)
 	if out.Requests > 0 {
-		t.Errorf("somebody asked for a registry: %+v", out)
+		t.Errorf("a process asked for a registry: %+v", out)
 	}
 }
 
@@ -165,10 +165,10 @@ func withoutCopy(t *testing.T, s *scenario.Scenario, node string, f func()) {
 	lean := &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "lean"}, Spec: v1alpha1.UpdatePoolSpec{LocalCopy: v1alpha1.LocalCopyDiscard,
 		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node}}}}
 	must(t, s.Client.Create(ctx, lean))
-	eventually(t, time.Minute, node+" is told", func() (bool, string) {
+	eventually(t, time.Minute, node+" has the new hold list", func() (bool, string) {
 		nu, err := nodeUpdate(t, s, node)
 		return err == nil && nu.Spec.Pins != old.Spec.Pins && nu.Status.Pins != nil && nu.Status.Pins.Content == nu.Spec.Pins,
-			fmt.Sprintf("told %s before, %s now, which is generation %d; it speaks of generation %d and %+v: %s", old.Spec.Pins, nu.Spec.Pins, nu.Generation, nu.Status.ObservedGeneration, nu.Status.Pins, nu.Status.Message)
+			fmt.Sprintf("hold list %s before, %s now in generation %d; the status is of generation %d and %+v: %s", old.Spec.Pins, nu.Spec.Pins, nu.Generation, nu.Status.ObservedGeneration, nu.Status.Pins, nu.Status.Message)
 	})
 	must(t, s.Exec(ctx, node, "sh", "-c", "rm -f /var/lib/refit/blobs/sha256/*"))
 	eventually(t, 2*time.Minute, node+" says that it has no copy", func() (bool, string) {
@@ -180,8 +180,8 @@ func withoutCopy(t *testing.T, s *scenario.Scenario, node string, f func()) {
 	})
 	f()
 	must(t, s.Client.Delete(ctx, lean))
-	// Told anew: what it lost comes from its peers.
-	eventually(t, time.Minute, node+" is told to keep", func() (bool, string) {
+	// With the old hold list again, the node fetches what it lost from its peers.
+	eventually(t, time.Minute, node+" has the old hold list again", func() (bool, string) {
 		nu, err := nodeUpdate(t, s, node)
 		return err == nil && nu.Spec.Pins == old.Spec.Pins, ""
 	})

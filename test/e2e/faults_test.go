@@ -14,10 +14,9 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// TestFaults is one update of three nodes on which everything goes wrong that a
-// site has, one after the other: an image that nobody brings, a kubelet that
-// does not come up, an API server that is unavailable for two minutes, a step that
-// hangs, a node that comes back on the old version.
+// TestFaults is one update of three nodes with the faults of a site, one after the other.
+// An image is in no bundle, a kubelet does not start, the API server is unavailable for two
+// minutes. Then a step hangs, and a node reboots into the old version.
 func TestFaults(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("the faults of a whole update take long: make e2e")
@@ -27,14 +26,14 @@ func TestFaults(t *testing.T) {
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	dev, err := s.Insert(ctx, s.Stick, b)
+	dev, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, dev))
-	must(t, s.Eject(ctx, s.Stick, dev))
+	must(t, s.Eject(ctx, s.MediumNode, dev))
 
 	step(t, "an image of the release that no bundle brings closes the gate", func(t *testing.T) { missingImage(t, s) })
 
-	_, err = s.Insert(ctx, s.Stick, b)
+	_, err = s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Approve(ctx, b))
 	_, err = s.Prepare(ctx, b)
@@ -44,7 +43,7 @@ func TestFaults(t *testing.T) {
 	must(t, err)
 
 	step(t, "a kubelet that does not come up is undone, and the update halts", func(t *testing.T) { brokenKubelet(t, s) })
-	step(t, "an API server that is away for two minutes holds nothing up for ever", func(t *testing.T) { absentAPIServer(t, s) })
+	step(t, "an update continues after the API server was unavailable for two minutes", func(t *testing.T) { absentAPIServer(t, s) })
 	step(t, "a step that hangs fails at its deadline", func(t *testing.T) { hangingStep(t, s) })
 	step(t, "a node that comes back on the old version is found out", func(t *testing.T) { backOnOld(t, s) })
 	step(t, "after all that, the update finishes", func(t *testing.T) {
@@ -102,7 +101,7 @@ func brokenKubelet(t *testing.T, s *scenario.Scenario) {
 	if !strings.Contains(said, "n2") || !strings.Contains(said, "MemoryManager") {
 		t.Errorf("the halt does not name n2 and what its kubelet complains of: %s", said)
 	}
-	eventually(t, 3*time.Minute, "n2 was taken back and runs its old kubelet", func() (bool, string) {
+	eventually(t, 3*time.Minute, "n2 was rolled back and runs its old kubelet", func() (bool, string) {
 		v, ready, err := s.Kubelet(ctx, "n2")
 		nu, nerr := nodeUpdate(t, s, "n2")
 		undone := nerr == nil && nu.Status.Run != nil && nu.Status.Run.State == v1alpha1.RunUndone

@@ -61,9 +61,9 @@ func draining(ctx context.Context, s *scenario.Scenario, node string) bool {
 	return err == nil && n > 0
 }
 
-// kubeadm runs in the node, in its own unit. It is looked for in the node's files: on
-// a control plane the API server is unavailable for most of that time, and a program
-// that asks systemd takes longer than a moment on a busy machine.
+// kubeadm reports whether kubeadm runs in the node, in its own unit. It reads the node's
+// files: on a control plane the API server is unavailable for most of that time. A program
+// that asks systemd is too slow on a busy machine.
 func kubeadm(_ context.Context, s *scenario.Scenario, node string) bool {
 	units, err := s.Lab.Path(node, "/run/systemd/transient")
 	if err != nil {
@@ -231,7 +231,7 @@ func playWithKills(t *testing.T, share int, rows []killPoint, record func(string
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	dev, err := s.Insert(ctx, s.Stick, b)
+	dev, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, dev))
 	fired := arm(t, s, rows)

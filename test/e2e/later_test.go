@@ -26,14 +26,14 @@ func TestNodesThatComeLater(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that join later take a lab of their own: make e2e")
 	}
-	s := prepared(t, scenario.Options{Name: "later", From: from, To: to, Nodes: 4, Later: 2, Stick: "n2"})
+	s := prepared(t, scenario.Options{Name: "later", From: from, To: to, Nodes: 4, Later: 2, MediumNode: "n2"})
 	keepStory(t, "later.json")
 	ctx := t.Context()
 	must(t, s.Components(ctx))
 	must(t, s.Up(ctx))
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	install := func(t *testing.T, hosts string) {
 		t.Helper()
@@ -46,7 +46,7 @@ func TestNodesThatComeLater(t *testing.T) {
 		must(t, s.Approve(ctx, b))
 		_, err := s.Prepare(ctx, b)
 		must(t, err)
-		must(t, s.Eject(ctx, s.Stick, device))
+		must(t, s.Eject(ctx, s.MediumNode, device))
 		must(t, s.Client.Create(ctx, &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.UpdatePoolSpec{StartupTaint: true}}))
 		must(t, s.Client.Create(ctx, oneOnEach(s)))
 	})
@@ -54,15 +54,15 @@ func TestNodesThatComeLater(t *testing.T) {
 		must(t, s.Lab.Join(ctx, "n3", v1alpha1.TaintImagesNotReady))
 		keptOut(t, s, "n3")
 		install(t, "n3")
-		letIn(t, s, b, "n3")
+		podAfterImages(t, s, b, "n3")
 	})
 	step(t, "a node of a pool that asks is kept out at first sight", func(t *testing.T) {
 		must(t, s.Lab.Join(ctx, "n4"))
 		keptOut(t, s, "n4")
 		install(t, "n4")
-		letIn(t, s, b, "n4")
+		podAfterImages(t, s, b, "n4")
 	})
-	step(t, "a node whose disk was replaced is said, and filled again before it takes pods", func(t *testing.T) {
+	step(t, "a node whose disk was replaced is reported, and filled again before it takes pods", func(t *testing.T) {
 		must(t, s.Exec(ctx, "n4", "systemctl", "stop", "refit-agent"))
 		must(t, s.Exec(ctx, "n4", "rm", "-rf", "/var/lib/refit"))
 		for name := range b.Images {
@@ -76,7 +76,7 @@ func TestNodesThatComeLater(t *testing.T) {
 			missing := notPinned(t, s, b, "n4")
 			tainted := taintOf(t, s, "n4") != nil
 			if !tainted && len(missing) > 0 {
-				t.Fatalf("n4 takes pods and lacks %v", missing)
+				t.Fatalf("n4 takes pods without %v", missing)
 			}
 			return !tainted, fmt.Sprintf("%d images missing", len(missing))
 		})
@@ -130,14 +130,14 @@ func keptOut(t *testing.T, s *scenario.Scenario, node string) {
 	}
 }
 
-// letIn: the workload's pod comes, and by then every image is pinned, as CRI says.
-func letIn(t *testing.T, s *scenario.Scenario, b scenario.Bundle, node string) {
+// podAfterImages waits for the workload's pod; by then CRI reports every image as pinned.
+func podAfterImages(t *testing.T, s *scenario.Scenario, b scenario.Bundle, node string) {
 	t.Helper()
 	eventually(t, 5*time.Minute, "a pod comes to "+node, func() (bool, string) {
 		there := bound(t, s, node)
 		missing := notPinned(t, s, b, node)
 		if there && len(missing) > 0 {
-			t.Fatalf("a pod came to %s, which lacks %v", node, missing)
+			t.Fatalf("a pod came to %s, which misses %v", node, missing)
 		}
 		return there, fmt.Sprintf("%d images missing, taint %v", len(missing), taintOf(t, s, node))
 	})

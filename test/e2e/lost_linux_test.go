@@ -141,14 +141,14 @@ func cutOffPull(t *testing.T, s *scenario.Scenario, node, image string) {
 		return strings.Contains(said, "ErrImagePull") || strings.Contains(said, "ImagePullBackOff"), said
 	})
 	must(t, s.Exec(ctx, node, "systemctl", "start", "refit-agent"))
-	var mended string
-	eventually(t, 3*time.Minute, "the agent mends it", func() (bool, string) {
-		mended = event(t, s, "PullRecordsMended", node, "records")
+	var repaired string
+	eventually(t, 3*time.Minute, "the agent repairs it", func() (bool, string) {
+		repaired = event(t, s, "PullRecordsMended", node, "records")
 		left, err := uncredited()
-		return err == nil && left == "" && strings.Contains(mended, "cut off"), mended + " " + left
+		return err == nil && left == "" && strings.Contains(repaired, "cut off"), repaired + " " + left
 	})
 	must(t, s.Client.Delete(ctx, failing))
-	good := plainPod("mended-"+node, node, image)
+	good := plainPod("repaired-"+node, node, image)
 	must(t, s.Client.Create(ctx, good))
 	eventually(t, 2*time.Minute, "a pod of IfNotPresent starts", func() (bool, string) {
 		p, said := phase(t, s, good)
@@ -157,7 +157,7 @@ func cutOffPull(t *testing.T, s *scenario.Scenario, node, image string) {
 	must(t, s.Client.Delete(ctx, good))
 	version, _, err := s.Kubelet(ctx, node)
 	must(t, err)
-	measured(t, "cutOffPull", map[string]any{"node": node, "runtime": s.Lab.Runtime(node), "kubelet": version, "record": record, "podBefore": said, "event": mended, "podAfter": "Running"})
+	measured(t, "cutOffPull", map[string]any{"node": node, "runtime": s.Lab.Runtime(node), "kubelet": version, "record": record, "podBefore": said, "event": repaired, "podAfter": "Running"})
 }
 
 func plainPod(name, node, image string) *corev1.Pod {
@@ -201,14 +201,14 @@ func TestCutOffPull(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("pulls that are cut off take a lab of their own: make e2e")
 	}
-	s := prepared(t, scenario.Options{Name: "pulls-e2e", From: from, To: to, Nodes: 2, Runtime: lab.RuntimeMixed, Stick: "n1"})
+	s := prepared(t, scenario.Options{Name: "pulls-e2e", From: from, To: to, Nodes: 2, Runtime: lab.RuntimeMixed, MediumNode: "n1"})
 	keepStory(t, "pullrecords.json")
 	ctx := t.Context()
 	must(t, s.Components(ctx))
 	must(t, s.Up(ctx))
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "images.tar", Version: "1.0.0", LeaveKubernetes: true})
 	must(t, err)
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, device))
 	must(t, s.Approve(ctx, b))

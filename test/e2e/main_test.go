@@ -93,7 +93,7 @@ func prepared(t *testing.T, o scenario.Options) *scenario.Scenario {
 // start makes a scenario and its cluster.
 func start(t *testing.T, name string, nodes int, options ...func(*scenario.Options)) *scenario.Scenario {
 	t.Helper()
-	o := scenario.Options{Name: name, From: from, To: to, Nodes: nodes, Stick: "n2"}
+	o := scenario.Options{Name: name, From: from, To: to, Nodes: nodes, MediumNode: "n2"}
 	for _, change := range options {
 		change(&o)
 	}

@@ -63,10 +63,10 @@ type noRegSite struct {
 	seen   noRegSeen
 }
 
-// TestOSImageWithoutRegistry: a pool's configuration becomes an image on a site that has
-// no registry at all, of a base that came on a stick; the nodes put it together, with
-// containerd and with CRI-O, boot it through libostree, and are known by its digest. The
-// way back needs no build and no stick.
+// TestOSImageWithoutRegistry builds an image from a pool's configuration on a site that
+// has no registry, on a base that came on a USB stick. Nodes with containerd and with CRI-O
+// assemble it, boot it through libostree, and report its digest. The rollback needs no
+// build and no medium.
 func TestOSImageWithoutRegistry(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
@@ -81,7 +81,7 @@ func TestOSImageWithoutRegistry(t *testing.T) {
 	step(t, "the stick is pulled, and both workers boot the image", w.boots)
 	step(t, "one more kernel argument, while the controller is killed and the agents restart", w.again)
 	step(t, "refit rollback boots the image before, and builds nothing", w.rolledBack)
-	step(t, "nobody asked for anything outside, and nothing like a registry is there", w.nobody)
+	step(t, "no packet left the site, and nothing like a registry is there", w.noRegistryAsked)
 }
 
 func newNoRegSite(t *testing.T) *noRegSite {
@@ -92,7 +92,7 @@ func newNoRegSite(t *testing.T) *noRegSite {
 	big := make([]byte, noRegBaseBytes)
 	_, err := rand.NewChaCha8([32]byte{3}).Read(big)
 	must(t, err)
-	w := &noRegSite{osSite: &osSite{bootc: bootc, s: prepared(t, scenario.Options{Name: "noregistry", From: from, To: to, Nodes: 3, Stick: "n2", OSImage: stock, Runtime: lab.RuntimeMixed})}}
+	w := &noRegSite{osSite: &osSite{bootc: bootc, s: prepared(t, scenario.Options{Name: "noregistry", From: from, To: to, Nodes: 3, MediumNode: "n2", OSImage: stock, Runtime: lab.RuntimeMixed})}}
 	w.image = osImage(t, simhost.Node(t, "2", bootc), simhost.Files{"usr/share/base/large": string(big)})
 	digest, err := w.image.Digest()
 	must(t, err)
@@ -103,10 +103,10 @@ func newNoRegSite(t *testing.T) *noRegSite {
 	must(t, w.s.Up(ctx))
 	b, err := w.s.MakeBundle(ctx, scenario.BundleOptions{File: "refit.tar", Version: "1.0.0", LeaveKubernetes: true})
 	must(t, err)
-	device, err := w.s.Insert(ctx, w.s.Stick, b)
+	device, err := w.s.Insert(ctx, w.s.MediumNode, b)
 	must(t, err)
 	must(t, w.s.Install(ctx, b, device))
-	must(t, w.s.Eject(ctx, w.s.Stick, device))
+	must(t, w.s.Eject(ctx, w.s.MediumNode, device))
 	return w
 }
 
@@ -168,7 +168,7 @@ func (w *noRegSite) comes(t *testing.T) {
 	ctx := t.Context()
 	b := w.osBundle(t)
 	var err error
-	w.device, err = w.s.Insert(ctx, w.s.Stick, b)
+	w.device, err = w.s.Insert(ctx, w.s.MediumNode, b)
 	must(t, err)
 	begin := time.Now()
 	must(t, w.s.Approve(ctx, b))
@@ -193,14 +193,14 @@ func (w *noRegSite) made(t *testing.T, what string, begin time.Time, before stri
 	must(t, w.s.Client.Get(ctx, client.ObjectKey{Name: p.Build}, &build))
 	var c v1alpha1.Content
 	must(t, w.s.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: build.Status.Parts}, &c))
-	m, err := model.OpenMadeImage(c.Data)
+	m, err := model.ParseImageOverlay(c.Data)
 	must(t, err)
 	out.PartsBytes, out.NewBlobs = len(c.Data), len(m.Blobs)
-	i := slices.IndexFunc(m.Blobs, func(b model.MadeBlob) bool { return b.Digest == out.Digest })
+	i := slices.IndexFunc(m.Blobs, func(b model.OverlayBlob) bool { return b.Digest == out.Digest })
 	if i < 0 || m.Base != digestOf(w.base) {
 		t.Fatalf("the Content %s is not about %s: %s of %s", c.Name, out.Digest, m.Digest, m.Base)
 	}
-	raw, err := m.Blobs[i].Open()
+	raw, err := m.Blobs[i].Decompress()
 	must(t, err)
 	var doc v1.Manifest
 	must(t, json.Unmarshal(raw, &doc))
@@ -209,7 +209,7 @@ func (w *noRegSite) made(t *testing.T, what string, begin time.Time, before stri
 	for n, l := range layers {
 		d, err := l.Digest()
 		must(t, err)
-		if n < len(doc.Layers) && doc.Layers[n].Digest == d && !m.Has(d.String()) {
+		if n < len(doc.Layers) && doc.Layers[n].Digest == d && !m.HasBlob(d.String()) {
 			out.BaseLayers++
 		}
 	}
@@ -221,7 +221,7 @@ func (w *noRegSite) made(t *testing.T, what string, begin time.Time, before stri
 }
 
 func (w *noRegSite) boots(t *testing.T) {
-	must(t, w.s.Eject(t.Context(), w.s.Stick, w.device))
+	must(t, w.s.Eject(t.Context(), w.s.MediumNode, w.device))
 	w.moves(t, "from the stock OS to the first image", func(string) expected {
 		return expected{digest: digestOf(w.first.Image), kargs: []string{"edge.first=1"}, os: "Simulated OS 2", restarted: true}
 	})
@@ -232,7 +232,7 @@ func (w *noRegSite) boots(t *testing.T) {
 	}
 }
 
-// again: without the stick, and whoever works on it dies meanwhile.
+// again repeats it without the medium, and kills the programs that work on it.
 func (w *noRegSite) again(t *testing.T) {
 	begin := time.Now()
 	w.edit(t, func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = append(s.KernelArguments, "edge.second=2") })
@@ -246,7 +246,7 @@ func (w *noRegSite) again(t *testing.T) {
 	})
 }
 
-func (w *noRegSite) nobody(t *testing.T) {
+func (w *noRegSite) noRegistryAsked(t *testing.T) {
 	out, err := w.s.Outside(t.Context())
 	must(t, err)
 	w.seen.OutsideRequests, w.seen.LookUps = out.Requests, out.LookUps

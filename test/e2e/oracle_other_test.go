@@ -8,4 +8,4 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-func foretold(t *testing.T, _ *scenario.Scenario) { t.Skip("a lab can only run on Linux") }
+func checkPredictions(t *testing.T, _ *scenario.Scenario) { t.Skip("a lab can only run on Linux") }

@@ -276,7 +276,7 @@ func (w *registrySite) pod(t *testing.T, app string) seenPod {
 
 // came waits for what became of the event: a container that was started since, or
 // one that the kubelet does not start.
-func (f *foreseen) came(t *testing.T) seenPod {
+func (f *playedSituation) came(t *testing.T) seenPod {
 	t.Helper()
 	other := ""
 	if f.c.event != "crash" && f.c.event != "reboot" {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// osSoft has the bootc look-alike say that what it staged can be entered without the
-	// firmware; osTold has what it was told.
-	osSoft = "/etc/bootc-restarts-softly"
-	osTold = "/var/lib/bootc-was-told"
+	// osSoft makes the bootc stand-in report that its staged image needs no firmware reset
+	// (soft reboot); osCommands records the commands that it received.
+	osSoft     = "/etc/bootc-restarts-softly"
+	osCommands = "/var/lib/bootc-commands"
 )
 
 // osHosts is a lab whose workers' OS images are prepared, drift, and are restored.
@@ -43,13 +43,13 @@ type osHostsSeen struct {
 	MostAtIt int
 	// Drift is what was reported and done about what a user changed.
 	Drift []osDrift
-	// Soft is what bootc was told on the workers for a restart of user space.
+	// Soft has the commands that bootc received on the workers for a soft reboot.
 	Soft  map[string][]string
 	Steps []outcome
 }
 
 type osStaged struct {
-	Told, Ready, Cordoned time.Time
+	Requested, Ready, Cordoned time.Time
 	// HeldByRuntime: the node's container runtime had fetched it before. RegistryUnreachable: no
 	// registry answered when it was booted.
 	HeldByRuntime, RegistryUnreachable bool
@@ -57,12 +57,11 @@ type osStaged struct {
 
 type osDrift struct{ Policy, Node, What, Says, Gate, Then string }
 
-// TestOSImageStagedAndDrift: what the workers boot lies ready on them, one after the
-// other, before anybody is cordoned, and then no registry is needed; what
-// a user changes on a node closes the gate, is accepted by a person, restored at once,
-// or written over, as the pool says, and a node that was rolled back by
-// hand is left so; a restart of user space alone is asked for where bootc can,
-// and is a whole one where systemd cannot.
+// TestOSImageStagedAndDrift stages the image on one worker after the other before any
+// node is cordoned; then no registry is needed. A user's change on a node closes the gate.
+// As the pool's policy says, a person accepts it, the agent restores the file at once, or
+// the next update overwrites it. A node that a user rolled back stays so. refit asks for
+// a soft reboot where bootc can do it; where systemd cannot, it is a full one.
 func TestOSImageStagedAndDrift(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
@@ -75,12 +74,12 @@ func TestOSImageStagedAndDrift(t *testing.T) {
 	w.base = w.push(t, "os/base", osImage(t, simhost.Node(t, "2", bootc)))
 	w.seen.Staged, w.seen.Soft = map[string]osStaged{}, map[string][]string{}
 	w.keep(t)
-	step(t, "outside its window the pool makes ready what it boots, one node at a time, and takes none", w.staged)
-	step(t, "the window opens, the registry is away: both boot what lies ready", w.withoutRegistry)
-	step(t, "Report: what somebody changed closes the gate; a person accepts it, and it is written over", w.reported)
-	step(t, "Repair: it is put back at once, and told", w.repaired)
-	step(t, "Ignore: the next update writes over it; a restart of user space is asked for", w.ignored)
-	step(t, "a node that was taken back by hand is left so, whatever the policy", w.takenBack)
+	step(t, "outside its window the pool stages its image, one node at a time, and cordons none", w.staged)
+	step(t, "the window opens, the registry is unreachable: both boot the staged image", w.withoutRegistry)
+	step(t, "Report: a user's change closes the gate; a person accepts it, and it is overwritten", w.reported)
+	step(t, "Repair: it is restored at once, with an event", w.repaired)
+	step(t, "Ignore: the next update overwrites it; refit asks for a soft reboot", w.ignored)
+	step(t, "a node that a user rolled back stays so under every policy", w.takenBack)
 }
 
 func (w *osHosts) keep(t *testing.T) {
@@ -131,7 +130,7 @@ func (w *osHosts) staged(t *testing.T) {
 	if r.Code != 0 {
 		t.Fatalf("refit apply: exit code %d:\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	eventually(t, 5*time.Minute, "both lie ready", func() (bool, string) {
+	eventually(t, 5*time.Minute, "both are staged", func() (bool, string) {
 		said := ""
 		ready := 0
 		for _, n := range osWorkers {
@@ -140,14 +139,14 @@ func (w *osHosts) staged(t *testing.T) {
 				return false, fmt.Sprint(err)
 			}
 			f := nu.Status.Observed.Fields
-			said += fmt.Sprintf("%s: told %q, ready %q, staged %q, %s; ", n, nu.Spec.Stage, f[model.FieldOSPrepared], f["os/staged"], f[model.FieldOSProblem])
+			said += fmt.Sprintf("%s: wanted %q, ready %q, staged %q, %s; ", n, nu.Spec.Stage, f[model.FieldOSPrepared], f["os/staged"], f[model.FieldOSProblem])
 			if nu.Spec.Stage != "" && f[model.FieldOSPrepared] == nu.Spec.Stage && f["os/staged"] == digestOf(w.image.Image) {
 				ready++
 			}
 		}
 		return ready == len(osWorkers), said
 	})
-	time.Sleep(10 * time.Second) // nobody is taken meanwhile
+	time.Sleep(10 * time.Second) // no node is cordoned meanwhile
 	w.seen.MostAtIt = ended()
 	for _, n := range osWorkers {
 		s := w.seen.Staged[n]
@@ -182,8 +181,8 @@ func (w *osHosts) held(t *testing.T) {
 	}
 }
 
-// follow watches who makes ready and who is cordoned, until it is told to end; then it
-// says how many were at it at once.
+// follow watches which nodes stage and which are cordoned, until ended is called. ended
+// returns how many staged at once.
 func (w *osHosts) follow(t *testing.T) (ended func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -198,7 +197,7 @@ func (w *osHosts) follow(t *testing.T) (ended func() int) {
 	return func() int { cancel(); done.Wait(); return most }
 }
 
-// lookOnce notes what is new, and counts the nodes that are told and not ready.
+// lookOnce records changes, and counts the nodes that are asked to stage and not ready.
 func (w *osHosts) lookOnce(ctx context.Context) (atIt int) {
 	var l corev1.NodeList
 	if w.s.Client.List(ctx, &l) != nil {
@@ -215,7 +214,7 @@ func (w *osHosts) lookOnce(ctx context.Context) (atIt int) {
 		}
 		s, now := w.seen.Staged[n], time.Now().UTC()
 		ready := nu.Spec.Stage != "" && nu.Status.Observed.Fields[model.FieldOSPrepared] == nu.Spec.Stage
-		first(&s.Told, now, nu.Spec.Stage != "")
+		first(&s.Requested, now, nu.Spec.Stage != "")
 		first(&s.Ready, now, ready)
 		first(&s.Cordoned, now, cordoned[n])
 		w.seen.Staged[n] = s
@@ -339,7 +338,7 @@ func (w *osHosts) applied(t *testing.T) {
 
 func (w *osHosts) change(t *testing.T, node string) {
 	t.Helper()
-	w.run(t, node, "sh", "-c", "echo somebody was here > "+osNote)
+	w.run(t, node, "sh", "-c", "echo a user was here > "+osNote)
 }
 
 func (w *osHosts) isBack(t *testing.T, node string) bool {
@@ -359,7 +358,7 @@ func (w *osHosts) reported(t *testing.T) {
 	d.Gate = "Closed"
 	before := w.boots(t)
 	if w.isBack(t, n) {
-		t.Error("it was put back without anybody asking for it")
+		t.Error("it was restored although the policy does not ask for it")
 	}
 	r, err := w.s.Run(t.Context(), "accept", "drift", "--reason", "it was a test", "--until", "1h")
 	must(t, err)
@@ -382,12 +381,12 @@ func (w *osHosts) repaired(t *testing.T) {
 	before := w.boots(t)
 	w.change(t, n)
 	w.run(t, n, "systemctl", "stop", osProbe)
-	eventually(t, 2*time.Minute, "it is put back", func() (bool, string) {
+	eventually(t, 2*time.Minute, "it is restored", func() (bool, string) {
 		active, _ := w.s.Output(t.Context(), n, "systemctl", "is-active", osProbe)
 		return w.isBack(t, n) && strings.TrimSpace(active) == "active", active
 	})
-	d := osDrift{Policy: "Repair", Node: n, What: osNote + ", " + osProbe, Then: "put back at once"}
-	eventually(t, time.Minute, "it is told", func() (bool, string) {
+	d := osDrift{Policy: "Repair", Node: n, What: osNote + ", " + osProbe, Then: "restored at once"}
+	eventually(t, time.Minute, "an event reports it", func() (bool, string) {
 		var l corev1.EventList
 		if err := w.s.Client.List(t.Context(), &l); err != nil {
 			return false, err.Error()
@@ -414,7 +413,7 @@ func (w *osHosts) ignored(t *testing.T) {
 	w.change(t, n)
 	for _, n := range osWorkers {
 		w.run(t, n, "touch", osSoft)
-		w.run(t, n, "rm", "-f", osTold)
+		w.run(t, n, "rm", "-f", osCommands)
 	}
 	base := w.push(t, "os/base", osImage(t, simhost.Node(t, "3", w.bootc)))
 	w.patch(t, &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: osName}}, fmt.Sprintf(`{"spec":{"base":{"image":%q}}}`, base))
@@ -428,11 +427,11 @@ func (w *osHosts) ignored(t *testing.T) {
 	}
 	w.seen.Drift = append(w.seen.Drift, osDrift{Policy: "Ignore", Node: n, What: osNote, Gate: "Open", Then: "the update wrote over it"})
 	for _, n := range osWorkers {
-		told := strings.Split(w.run(t, n, "cat", osTold), "\n")
-		w.seen.Soft[n] = told
-		all := strings.Join(told, "\n")
+		commands := strings.Split(w.run(t, n, "cat", osCommands), "\n")
+		w.seen.Soft[n] = commands
+		all := strings.Join(commands, "\n")
 		if !strings.Contains(all, "bootc upgrade --from-downloaded --soft-reboot=auto") || strings.Contains(all, "switch --soft-reboot") {
-			t.Errorf("%s was told %q", n, told)
+			t.Errorf("bootc on %s received %q", n, commands)
 		}
 		if now := w.boots(t)[n]; now != before[n]+1 || w.kubeletOS(t, n) != "Simulated OS 3" {
 			t.Errorf("%s booted %d times, into %q", n, now-before[n], w.kubeletOS(t, n))
@@ -450,7 +449,7 @@ func (w *osHosts) takenBack(t *testing.T) {
 	w.waiting(t)
 	_, err := w.s.Run(t.Context(), "plan")
 	must(t, err)
-	w.gate(t, 3, "node "+n+": somebody took it back from "+wanted)
+	w.gate(t, 3, "node "+n+": an administrator rolled it back from "+wanted)
 	d.Gate, d.Then = "Closed", "left so"
 	w.giveUp(t)
 	if got := w.booted(t, n); got == wanted {

@@ -98,11 +98,10 @@ type osSite struct {
 	seen     osSeen
 }
 
-// TestOSImage: a pool's configuration as an image, on nodes that libostree boots. What
-// needs only a reload moves nobody; a kernel argument is built in, by
-// a layer on a base of which nothing is read, and booted, node by node, and known by
-// its digest; going back builds nothing; a canary
-// that fails rolls back by itself.
+// TestOSImage builds a pool's configuration into an image, on nodes that libostree boots.
+// A change that needs only a reload drains no node. A kernel argument becomes a layer on a
+// base that refit does not read; the nodes boot it one by one and report its digest. A
+// rollback builds nothing, and a canary that fails rolls back by itself.
 func TestOSImage(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
@@ -110,11 +109,11 @@ func TestOSImage(t *testing.T) {
 	w := newOSSite(t)
 	w.keep(t)
 	step(t, "an image is built, and the stock OS of both workers gives way to it", w.adopted)
-	step(t, "a change that needs a reload only: nobody is drained, nothing restarts", w.reloaded)
+	step(t, "a change that needs a reload only: no node is drained, nothing restarts", w.reloaded)
 	step(t, "a kernel argument is built into an image, and booted", w.argument)
 	step(t, "refit rollback boots the image before, and builds nothing", w.rolledBack)
-	step(t, "reverting the object is the same image again, and moves nobody", w.reverted)
-	step(t, "a canary that fails goes back by itself, and the other worker is not begun", w.canary)
+	step(t, "reverting the object is the same image again, and drains no node", w.reverted)
+	step(t, "a canary that fails rolls back by itself, and the other worker is not started", w.canary)
 }
 
 // newOSSite makes the lab with refit installed, and the registry with the base.
@@ -158,17 +157,17 @@ func osTools(t *testing.T) (dir, bootc string) {
 // startOSSite makes a lab with refit installed and a registry.
 func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	t.Helper()
-	o.From, o.To, o.Stick = from, to, "n2"
+	o.From, o.To, o.MediumNode = from, to, "n2"
 	w := &osSite{s: prepared(t, o)}
 	ctx := t.Context()
 	must(t, w.s.Components(ctx))
 	must(t, w.s.Up(ctx))
 	b, err := w.s.MakeBundle(ctx, scenario.BundleOptions{File: "refit.tar", Version: "1.0.0", LeaveKubernetes: true})
 	must(t, err)
-	dev, err := w.s.Insert(ctx, w.s.Stick, b)
+	dev, err := w.s.Insert(ctx, w.s.MediumNode, b)
 	must(t, err)
 	must(t, w.s.Install(ctx, b, dev))
-	must(t, w.s.Eject(ctx, w.s.Stick, dev))
+	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
 	w.serve(t)
 	return w
 }
@@ -595,7 +594,7 @@ func (w *osSite) argument(t *testing.T) {
 	})
 }
 
-// rolledBack: a person wants the image before, whatever the NodeConfig says.
+// rolledBack requests the previous image, against what the NodeConfig asks for.
 func (w *osSite) rolledBack(t *testing.T) {
 	before, builds := w.watch(t), len(w.builds(t))
 	w.requests()
@@ -614,7 +613,7 @@ func (w *osSite) rolledBack(t *testing.T) {
 	}, time.Since(begin), len(w.builds(t))-builds)
 	for _, m := range w.seen.Moves[len(w.seen.Moves)-len(osWorkers):] {
 		if m.OSBuilds != 0 || m.RegistryWrites != 0 {
-			t.Errorf("going back was a build: %+v", m)
+			t.Errorf("the rollback built an image: %+v", m)
 		}
 	}
 }
@@ -680,10 +679,10 @@ func (w *osSite) canary(t *testing.T) {
 	}
 }
 
-// undone waits until the canary has gone back, and gives its name.
+// undone waits until the canary has rolled back, and returns its name.
 func (w *osSite) undone(t *testing.T) (node string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, "the canary has gone back", func() (bool, string) {
+	eventually(t, 5*time.Minute, "the canary has rolled back", func() (bool, string) {
 		said := ""
 		for _, n := range osWorkers {
 			nu, err := nodeUpdate(t, w.s, n)

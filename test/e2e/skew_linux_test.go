@@ -17,7 +17,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
@@ -93,8 +93,8 @@ const plainConfig = "test ! -e /etc/refit/agent.yaml || mv /etc/refit/agent.yaml
 // newerConfig brings it back, for an agent that knows it.
 const newerConfig = "test ! -e /root/agent.yaml || mv /root/agent.yaml /etc/refit/agent.yaml"
 
-// install installs a bundle's agents on hosts, and its controller. The lab's shell is of
-// this tree, whatever version is installed.
+// install installs a bundle's agents on hosts, and its controller. The lab's shell is
+// always that of this tree.
 func (s *skewed) install(t *testing.T, programs string, b scenario.Bundle, hosts ...string) {
 	t.Helper()
 	if programs == s.newer {
@@ -119,7 +119,7 @@ func (s *skewed) installAgent(t *testing.T, programs, node string) {
 func skewedSite(t *testing.T, name, commit, older, newer string) *skewed {
 	t.Helper()
 	s := &skewed{older: older, newer: newer}
-	s.Scenario = prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: 3, Stick: "n1", Refit: filepath.Join(newer, "refit")})
+	s.Scenario = prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: 3, MediumNode: "n1", Refit: filepath.Join(newer, "refit")})
 	ctx := t.Context()
 	must(t, s.Components(ctx))
 	must(t, s.Up(ctx))
@@ -304,7 +304,7 @@ func refusedAgents(t *testing.T, s *skewed) {
 		s.Refit = filepath.Join(s.newer, "refit")
 		r, err := s.Run(t.Context(), "plan", "--to", b.Digest)
 		must(t, err)
-		if r.Code != cmdutil.ExitBlocked {
+		if r.Code != console.ExitBlocked {
 			t.Fatalf("plan: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 		}
 		sentence := ""
@@ -316,7 +316,7 @@ func refusedAgents(t *testing.T, s *skewed) {
 		measured(t, "gate", sentence)
 		r, err = s.Run(t.Context(), "apply", "--yes", "--timeout", "1m")
 		must(t, err)
-		if r.Code != cmdutil.ExitBlocked || !strings.Contains(r.Stdout+r.Stderr, "n2") {
+		if r.Code != console.ExitBlocked || !strings.Contains(r.Stdout+r.Stderr, "n2") {
 			t.Errorf("apply: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 		}
 		s.nothingMoved(t)

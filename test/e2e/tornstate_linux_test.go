@@ -103,8 +103,8 @@ func tornCases() (all []tornCase) {
 	)
 }
 
-// journalFile is a journal of a run that this node's spec does not name: what becomes of it
-// must harm nobody.
+// journalFile is a journal of a run that this node's spec does not name. The agent must
+// neither act on it nor fail because of it.
 func journalFile(run string) string {
 	return state + "journal/0000000" + run + ".0c0a3c52-0000-4000-8000-00000000000" + run + ".1.jsonl"
 }
@@ -135,7 +135,7 @@ func TestTornState(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a power cut for each file: make e2e")
 	}
-	s := prepared(t, scenario.Options{Name: "tornstate", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeContainerd, Stick: "n2"})
+	s := prepared(t, scenario.Options{Name: "tornstate", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeContainerd, MediumNode: "n2"})
 	ctx := t.Context()
 	var all []tornResult
 	keepResult(t, "tornstate.json", func() any {
@@ -148,12 +148,12 @@ func TestTornState(t *testing.T) {
 	must(t, s.Up(ctx))
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(from, "v"), Release: s.FromRelease()})
 	must(t, err)
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, device))
 	must(t, s.Approve(ctx, b))
 	copied(t, s)
-	must(t, s.Eject(ctx, s.Stick, device))
+	must(t, s.Eject(ctx, s.MediumNode, device))
 	workers := s.Lab.Workers()
 	for i, c := range tornCases() {
 		if only := os.Getenv("REFIT_TORN"); only != "" && !strings.Contains(c.name, only) {

@@ -31,7 +31,7 @@ const (
 // trackSeen is what results/tracks.json keeps.
 type trackSeen struct {
 	Kubernetes string
-	// Skew as refit said it, before anybody approved.
+	// Skew as refit reported it, before an approval.
 	Skew string
 	// PreloadedBefore: both workers held the digest while the template was still
 	// untouched.
@@ -47,10 +47,10 @@ type trackSeen struct {
 	RollSeconds, BackSeconds float64
 }
 
-// TestTracks runs on real kubelets. A tag moves under running pods: it
-// is reported which digests run where; the approved digest is on the nodes before any
-// pod is touched; the workload is rolled with its budget kept; a roll-back is not
-// undone by the next looks; the registry's absence changes nothing that runs.
+// TestTracks runs on real kubelets. A tag moves under running pods, and refit reports
+// which digests run where. The approved digest is on the nodes before any pod is touched.
+// The workload is rolled within its budget. Later polls do not undo a rollback, and an
+// unreachable registry changes nothing that runs.
 func TestTracks(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a tag moved under running pods takes a lab of its own: make e2e")
@@ -59,24 +59,24 @@ func TestTracks(t *testing.T) {
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	dev, err := s.Insert(ctx, s.Stick, b)
+	dev, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, dev))
-	must(t, s.Eject(ctx, s.Stick, dev))
+	must(t, s.Eject(ctx, s.MediumNode, dev))
 	w := &tracked{registrySite: newSite(t, s)}
 	w.listen(t, "n1") // the controller may run there
 	w.localRegistry(t)
 
 	step(t, "three pods, of which one was started after the tag moved", w.moveUnderPods)
-	step(t, "it is said who runs what, and nothing is changed", w.skewIsSaid)
+	step(t, "refit reports which node runs which digest, and changes nothing", w.skewIsSaid)
 	step(t, "the approved digest is on the nodes before any pod is touched", w.preloaded)
 	step(t, "the workload is rolled with its budget kept", w.rolled)
-	step(t, "a roll-back goes back, and stays", w.rolledBack)
+	step(t, "a rollback is done, and stays", w.rolledBack)
 	e := &edge{tracked: w}
 	step(t, "a static pod is named by its long tag, node by node", e.adopted)
 	step(t, "an approved build is written by the agents, one node after the other, and nothing else changes", e.written)
-	step(t, "a build that does not start is put back, and the next node is not begun", e.putBack)
-	step(t, "without the registry what runs goes on, and it is said", w.withoutRegistry)
+	step(t, "a build that does not start is rolled back, and the next node is not started", e.putBack)
+	step(t, "without the registry all containers continue, and refit reports it", w.withoutRegistry)
 	w.seen.Kubernetes = from
 	keepResult(t, "tracks.json", func() any { return w.seen })
 }
@@ -192,7 +192,7 @@ func (w *tracked) skewIsSaid(t *testing.T) {
 		t.Errorf("refit tags status: %v %+v", err, r)
 	}
 	if got := w.template(t); got != w.image() {
-		t.Errorf("it was changed before anybody approved: %s", got)
+		t.Errorf("it was changed before an approval: %s", got)
 	}
 }
 

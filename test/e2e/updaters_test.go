@@ -57,8 +57,8 @@ type seen struct {
 
 // witness checks nodes and keeps what it saw for results/updaters.json.
 type witness struct {
-	s    *scenario.Scenario
-	told []seen
+	s        *scenario.Scenario
+	observed []seen
 	// digests of the programs as they are to be; before is what was there, by node
 	// and thing.
 	digests, before map[string]string
@@ -78,7 +78,7 @@ func TestUpdaters(t *testing.T) {
 	ctx := t.Context()
 	first, err := s.MakeBundle(ctx, w.bundle(t, "1.0.0", map[string]string{"settings": "1", "short-lived": "1"}))
 	must(t, err)
-	dev, err := s.Insert(ctx, s.Stick, first)
+	dev, err := s.Insert(ctx, s.MediumNode, first)
 	must(t, err)
 	must(t, s.Install(ctx, first, dev))
 	must(t, s.Approve(ctx, first))
@@ -92,7 +92,7 @@ func TestUpdaters(t *testing.T) {
 	w.look(t)
 
 	step(t, "the plan names every updater, and nothing has moved", func(t *testing.T) { w.planned(t, first) })
-	must(t, s.Eject(ctx, s.Stick, dev))
+	must(t, s.Eject(ctx, s.MediumNode, dev))
 	step(t, "the update finishes by itself", func(t *testing.T) { must(t, s.Apply(ctx)) })
 	step(t, "files, units and a file of a bundle", w.files)
 	step(t, "programs and network plugins", w.programs)
@@ -110,14 +110,14 @@ func TestUpdaters(t *testing.T) {
 	step(t, "the next bundle changes and prunes resources, and no node", func(t *testing.T) {
 		next, err := s.MakeBundle(ctx, w.bundle(t, "1.1.0", map[string]string{"settings": "2"}))
 		must(t, err)
-		dev, err := s.Insert(ctx, s.Stick, next)
+		dev, err := s.Insert(ctx, s.MediumNode, next)
 		must(t, err)
 		must(t, s.Approve(ctx, next))
 		_, err = s.Prepare(ctx, next)
 		must(t, err)
-		w.resource(t, "settings", "1") // nobody has started it
+		w.resource(t, "settings", "1") // no user has started it
 		w.resource(t, "short-lived", "1")
-		must(t, s.Eject(ctx, s.Stick, dev))
+		must(t, s.Eject(ctx, s.MediumNode, dev))
 		must(t, s.Apply(ctx))
 		w.resource(t, "settings", "2")
 		w.resource(t, "short-lived", "")
@@ -130,7 +130,7 @@ func TestUpdaters(t *testing.T) {
 // keep writes what was seen, also after a failure.
 func (w *witness) keep(t *testing.T) {
 	keepResult(t, "updaters.json", func() any {
-		return map[string]any{"kubernetes": from, "steps": played[t.Name()], "seen": w.told}
+		return map[string]any{"kubernetes": from, "steps": played[t.Name()], "seen": w.observed}
 	})
 }
 
@@ -226,7 +226,7 @@ func (w *witness) output(t *testing.T, node string, argv ...string) string {
 // saw keeps one look, and fails the test if it is not as wanted.
 func (w *witness) saw(t *testing.T, x seen) {
 	t.Helper()
-	w.told = append(w.told, x)
+	w.observed = append(w.observed, x)
 	if !x.Passed {
 		t.Errorf("%s, %s: %s is %q, wanted: %s", x.Updater, x.Where, x.What, x.Now, x.Wanted)
 	}

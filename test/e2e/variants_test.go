@@ -8,9 +8,9 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// TestVariants plays the story straight through on clusters of other shapes, and
-// keeps what was measured in results/variants.json: among it how long the API
-// server was unavailable, and the lowest number of ready pods.
+// TestVariants runs the story straight through on clusters of other shapes. It writes
+// its measurements to results/variants.json, among them how long the API server was
+// unavailable and the lowest number of ready pods.
 func TestVariants(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("whole updates of several clusters take long: make e2e")
@@ -28,7 +28,7 @@ func TestVariants(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			s := prepared(t, scenario.Options{Name: fmt.Sprintf("shape%d%d", v.nodes, v.controlPlanes), From: from, To: to,
-				Nodes: v.nodes, ControlPlanes: v.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, v.nodes))})
+				Nodes: v.nodes, ControlPlanes: v.controlPlanes, MediumNode: fmt.Sprintf("n%d", min(2, v.nodes))})
 			r, err := s.Play(t.Context())
 			must(t, err)
 			report.Variants[v.name] = r

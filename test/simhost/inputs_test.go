@@ -18,7 +18,7 @@ import (
 type noUnits struct{ text string }
 
 func (h noUnits) Config(string) (string, bool) { return h.text, true }
-func (noUnits) Held(string, string) (updaters.Payload, error) {
+func (noUnits) FindPayload(string, string) (updaters.Payload, error) {
 	return updaters.Payload{}, updaters.ErrNoPayload
 }
 func (noUnits) Unit(context.Context, string) (systemd.Unit, error) { return systemd.Unit{}, nil }
@@ -26,8 +26,8 @@ func (noUnits) SetUnit(context.Context, string, string) error      { return nil 
 func (noUnits) ReloadUnits(context.Context) error                  { return nil }
 func (noUnits) RefreshUnit(context.Context, string, bool) error    { return nil }
 
-// disk is the booted deployment as it lies on the disk: the namespace's own root is a link
-// that leads out of it.
+// disk is the path of the booted deployment on the disk: the namespace's own root is a
+// link that leads out of it.
 func (n *node) disk() string {
 	n.t.Helper()
 	mark := fmt.Sprint("booted-", n.Boots)
@@ -60,9 +60,9 @@ func (n *node) writes(record string, want ...model.ConfigFile) {
 	}
 }
 
-// What a newer image has was written without a boot. Given back, the next image's comes
-// into its place; not returned it stays for ever, by libostree's merge, and a look after
-// the boot repairs that too.
+// The updater wrote a file of a newer image without a boot. If it restores the booted
+// image's file first, the next image's file replaces it. If not, libostree's merge keeps
+// the file for ever; a check after the boot repairs that too.
 func TestLiveFilesAndTheNextImage(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		record := filepath.Join(t.TempDir(), "files.json")

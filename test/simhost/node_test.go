@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	*Host
 	t testing.TB
-	// config is what it was told.
+	// config is its desired state.
 	config map[string]string
 	state  string
 	runs   int
@@ -159,7 +159,7 @@ func (h hostOf) KubeletHealthy(ctx context.Context) error {
 	return err
 }
 func (h hostOf) Ready(context.Context) (string, bool) { return "", false }
-func (h hostOf) KubeletSays(context.Context) string   { return "kubelet.service is failed" }
+func (h hostOf) KubeletState(context.Context) string  { return "kubelet.service is failed" }
 
 // open is what the agent does for a host that knows no images.
 func (h hostOf) open(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
@@ -174,7 +174,7 @@ func (h hostOf) open(ctx context.Context, s osdriver.Source) (io.ReadCloser, err
 		}
 	} else {
 		var err error
-		if root, err = oci.OpenOnly(h.Root() + s.Location); err != nil {
+		if root, err = oci.OpenSingle(h.Root() + s.Location); err != nil {
 			return nil, err
 		}
 	}

@@ -38,7 +38,7 @@ func TestThereAndBack(t *testing.T) {
 		n.isOn("1", "first=1")
 		n.without("second=2")
 		if n.Boots != boots+1 {
-			t.Fatalf("%d restarts to go back", n.Boots-boots)
+			t.Fatalf("%d restarts for the rollback", n.Boots-boots)
 		}
 		done(t, n.back(task))
 	})
@@ -71,7 +71,7 @@ func TestPowerCutBeforeShutdown(t *testing.T) {
 	})
 }
 
-// /boot is full at shutdown: nobody is told, and the next boot is the old image (T5).
+// /boot is full at shutdown: ostree reports no error, and the next boot is the old image (T5).
 func TestFinaliseFails(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		task := n.step(n.put(version(t, "2", nil)))
@@ -261,7 +261,7 @@ func TestImageIsGone(t *testing.T) {
 		task := n.step(ref.String())
 		r := n.there(task)
 		failed(t, r, v1alpha1.ReasonOSNotStaged)
-		if n.Boots != 1 || !n.status().Stays() {
+		if n.Boots != 1 || !n.status().NextIsBooted() {
 			t.Fatal("something was changed")
 		}
 		if err := remote.Write(ref, img); err != nil {

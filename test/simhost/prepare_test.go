@@ -23,17 +23,17 @@ func (n *node) prepare(task updaters.Task) {
 	}
 }
 
-// On real deployments: what is staged before the node is taken survives no restart
-// that nobody planned, is used by the run although its image is gone by then, and is
-// dropped when another supersedes it.
+// On real deployments, an image that was staged before the run does not survive an
+// unplanned restart. The run uses it although its image is gone by then, and drops it when
+// another one supersedes it.
 func TestStagedBefore(t *testing.T) {
 	onBoth(t, func(t *testing.T, n *node) {
 		second := n.step(n.put(version(t, "2", nil, "v=2")), "v=2")
 		n.prepare(second)
-		if s := n.status(); s.Stays() || s.Staged == nil || !s.Staged.Locked {
+		if s := n.status(); s.NextIsBooted() || s.Staged == nil || !s.Staged.Locked {
 			t.Fatalf("staged %+v, next %+v", s.Staged, s.Next)
 		}
-		n.Reboot() // nobody planned it
+		n.Reboot() // unplanned
 		n.isOn("1", "first=1")
 		n.prepare(second)
 		third := n.step(n.put(version(t, "3", nil, "v=3")), "v=3")

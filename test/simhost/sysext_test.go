@@ -108,7 +108,7 @@ func (s *space) driver() osdriver.Driver {
 }
 
 func (s *space) open(ctx context.Context, src osdriver.Source) (io.ReadCloser, error) {
-	root, err := oci.OpenOnly(src.Location)
+	root, err := oci.OpenSingle(src.Location)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func TestSysext(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.sees(file, step.want)
-		if st := s.status(); !step.target.On(st.Booted) || !st.Stays() {
+		if st := s.status(); !step.target.IsImageOf(st.Booted) || !st.NextIsBooted() {
 			t.Fatalf("%+v", st)
 		}
 	}

@@ -23,14 +23,14 @@ func TestTheKubeletIsDead(t *testing.T) {
 			seen += n.Must("cat", "/usr/share/version")
 		})
 		failed(t, r, v1alpha1.ReasonOSUnhealthy)
-		for _, words := range []string{"went back to ", "1m0s", "connection refused", "kubelet.service is failed"} {
+		for _, words := range []string{"rolled back to ", "1m0s", "connection refused", "kubelet.service is failed"} {
 			if !strings.Contains(r.Message, words) {
 				t.Errorf("%q is not in: %s", words, r.Message)
 			}
 		}
 		n.isOn("1", "first=1")
 		n.without("second=2")
-		if s := n.status(); !s.Stays() || seen != "21" || n.Boots != boots+2 {
+		if s := n.status(); !s.NextIsBooted() || seen != "21" || n.Boots != boots+2 {
 			t.Fatalf("next %+v, booted %s after %d restarts", s.Next, seen, n.Boots-boots)
 		}
 		failed(t, n.there(task), v1alpha1.ReasonOSUnhealthy) // asked again it does nothing
@@ -67,7 +67,7 @@ func TestTheKubeletIsDeadAndThePowerGoes(t *testing.T) {
 			failed(t, r, v1alpha1.ReasonOSUnhealthy)
 			n.isOn("1", "first=1")
 			n.without("v=2")
-			if s := n.status(); !s.Stays() {
+			if s := n.status(); !s.NextIsBooted() {
 				t.Fatalf("next %+v", s.Next)
 			}
 		})
@@ -90,7 +90,7 @@ func TestTheKubeletIsDeadAndTheWayBackIsLost(t *testing.T) {
 			n.Reboot()
 		})
 		failed(t, r, v1alpha1.ReasonOSUnhealthy)
-		if !strings.Contains(r.Message, "went back to ") {
+		if !strings.Contains(r.Message, "rolled back to ") {
 			t.Error(r.Message)
 		}
 		n.isOn("1", "first=1")

@@ -27,7 +27,7 @@ type disk struct {
 }
 
 func (disk) Config(string) (string, bool) { return "", false }
-func (disk) Held(string, string) (updaters.Payload, error) {
+func (disk) FindPayload(string, string) (updaters.Payload, error) {
 	return updaters.Payload{}, updaters.ErrNoPayload
 }
 func (disk) Unit(context.Context, string) (systemd.Unit, error) { return systemd.Unit{}, nil }

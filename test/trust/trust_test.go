@@ -71,11 +71,11 @@ type store struct {
 	images map[string]string
 }
 
-func (s *store) Present(context.Context) (out []pin.Present, err error) {
+func (s *store) Present(context.Context) (out []pin.RuntimeImage, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n, d := range s.images {
-		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: true})
+		out = append(out, pin.RuntimeImage{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: true})
 	}
 	return out, nil
 }
@@ -131,8 +131,8 @@ func newSite(t *testing.T) *site {
 	dir := disktest.Tmpfs(t, 64<<20).Dir // with room of its own: how full the machine is decides nothing
 	s.disk = newDisk(t, dir, motd, sudoers)
 	raw := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
-	stick := filepath.Join(dir, "stick")
-	if err := os.WriteFile(stick, raw, 0o600); err != nil {
+	medium := filepath.Join(dir, "stick")
+	if err := os.WriteFile(medium, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	size, err := bundle.HeaderSize(raw)
@@ -149,14 +149,14 @@ func newSite(t *testing.T) *site {
 	}
 	rt := &store{dir: dir, images: map[string]string{}}
 	a, err := agent.New(agentconfig.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
-		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{stick}},
+		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{medium}},
 		agent.Parts{API: api, Runtime: rt, Facts: rt, Runner: func(agent.Store) agent.Runner { return s.runner }, Log: log,
 			Running: func(context.Context, string, string, string) ([]string, error) { return []string{edgeRuns}, nil },
 			Drill:   func(_ context.Context, id string) error { s.drilled <- id; return nil }, Stager: s.stager,
-			Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
+			Repair: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 				return s.disk.updater.Repair(ctx, filepath.Join(dir, "repair"), c, busy)
 			},
-			Settled: func(context.Context, []model.HeldImage, *bundlestore.Library) {}})
+			Settled: func(context.Context, []model.PinSetImage, *bundlestore.Library) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,9 +293,9 @@ func TestAStolenControllerToken(t *testing.T) {
 		s.refused("make a track", s.thief.Create(ctx, &v1alpha1.ImageTrack{ObjectMeta: m, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/a", Follow: v1alpha1.TrackFollow{Tag: "1"}}}))
 	})
 	t.Run("an unapproved bundle is not obeyed", func(t *testing.T) {
-		hold := model.HoldList{}
+		hold := model.PinSet{}
 		for _, i := range s.header.Metadata.Images {
-			hold.Images = append(hold.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: digest})
+			hold.Images = append(hold.Images, model.PinSetImage{Name: i.Name, Digest: i.Digest, Bundle: digest})
 		}
 		name := s.content(v1alpha1.ContentPins, hold)
 		trust := s.content(v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{{Name: "x", Threshold: 1, Keys: map[string]string{"k": publicKey(t)}}}})
@@ -321,13 +321,13 @@ func TestAStolenControllerToken(t *testing.T) {
 			t.Errorf("a found bundle: %v", err)
 		}
 		if err := s.thief.Delete(ctx, &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "found"}}); err != nil {
-			t.Errorf("a found bundle that nobody approved is let go: %v", err)
+			t.Errorf("deleting a discovered, unapproved bundle: %v", err)
 		}
 	})
 	t.Run("runs", func(t *testing.T) { s.testRuns(t, digest) })
 	t.Run("runs of tracks", s.testTrackRuns)
 	t.Run("configurations", s.testConfigs)
-	t.Run("plans that nobody named", func(t *testing.T) { s.testUnnamedPlan(t, digest) })
+	t.Run("plans that no update names", func(t *testing.T) { s.testUnnamedPlan(t, digest) })
 	t.Run("drills", s.testDrills)
 }
 
@@ -397,15 +397,15 @@ func (s *site) testRuns(t *testing.T, digest string) {
 		return err
 	}
 	s.withoutGate()
-	if err := permit("nobody-made-this", evil, "evil"); err != nil {
+	if err := permit("missing-update", evil, "evil"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the run of no update is refused", stalled(v1alpha1.ReasonRunNotApproved, "there is no ClusterUpdate/nobody-made-this"))
+	s.until("the run of no update is refused", stalled(v1alpha1.ReasonRunNotApproved, "there is no ClusterUpdate/missing-update"))
 	say(evil)
 	if err := permit("u", evil, "evil"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the run that nobody started is refused", stalled(v1alpha1.ReasonRunNotApproved, "no administrator started the update"))
+	s.until("a run that no administrator started is refused", stalled(v1alpha1.ReasonRunNotApproved, "no administrator started the update"))
 	say(good)
 	patch := client.MergeFrom(u.DeepCopy())
 	u.Spec.Start, u.Spec.PlanDigest = v1alpha1.StartImmediate, good.Digest()
@@ -415,12 +415,12 @@ func (s *site) testRuns(t *testing.T, digest string) {
 	if err := permit("u", good, "evil"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("steps that nobody approved are refused", stalled(v1alpha1.ReasonRunNotApproved, "not those of the plan"))
+	s.until("unapproved steps are refused", stalled(v1alpha1.ReasonRunNotApproved, "not those of the plan"))
 	say(evil)
 	if err := permit("u", evil, "evil"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("a plan that nobody approved is refused", stalled(v1alpha1.ReasonRunNotApproved, "was approved"))
+	s.until("an unapproved plan is refused", stalled(v1alpha1.ReasonRunNotApproved, "was approved"))
 	if got := s.runner.started(); len(got) != 0 {
 		t.Fatalf("started: %v", got)
 	}
@@ -460,11 +460,11 @@ func (s *site) testTrackRuns(t *testing.T) {
 		return slices.Contains(s.runner.started(), v1alpha1.TrackRun+"edge "+name)
 	}
 	permit("evil", model.DigestOf([]byte("evil")))
-	s.until("an image that nobody approved and that does not run is refused", stalled(v1alpha1.ReasonRunNotApproved, "nobody approved r.example/edge:1.0-b1"))
+	s.until("an unapproved image that does not run is refused", stalled(v1alpha1.ReasonRunNotApproved, "no administrator approved r.example/edge:1.0-b1"))
 	permit("write", edgeRuns)
 	s.until("what runs gets a name that cannot move", func(*v1alpha1.NodeUpdate) bool { return started("write") })
 	if started("evil") {
-		t.Error("the image that nobody approved was written")
+		t.Error("the unapproved image was written")
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 	DefaultStateDir = "/var/lib/refit"
 	// DefaultPort of the chunk server.
 	DefaultPort = model.PortPeers
-	// RunDir holds what is of no use after a reboot: the local status.
+	// RunDir holds files that a reboot may remove: the local status, locks, problems.
 	RunDir = "/run/refit"
 )
 
@@ -37,9 +37,9 @@ const (
 type Config struct {
 	// Node is this node's name; default: that of the kubelet's certificate.
 	Node string `json:"node,omitempty"`
-	// Kubeconfig to speak to the API server with; default the kubelet's.
+	// Kubeconfig for the API server; default: the kubelet's.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// StateDir is where everything is kept.
+	// StateDir is the directory of all state and blobs.
 	StateDir string `json:"stateDir,omitempty"`
 	// RunDir is where the local status is written.
 	RunDir string `json:"runDir,omitempty"`
@@ -52,23 +52,24 @@ type Config struct {
 	// Listen is the address that the chunk server binds, if it is not the host of
 	// Address: behind address translation, or * for all of them.
 	Listen string `json:"listen,omitempty"`
-	// Media are files and devices to look at besides what is plugged in.
+	// Media are additional files and devices to scan.
 	Media []string `json:"media,omitempty"`
-	// Devices are read besides removable ones and those on USB: patterns of names in
-	// /dev (sd*), paths (/dev/disk/by-id/...), or "all". What is in use is never read.
+	// Devices are scanned in addition to removable and USB devices: patterns of names in
+	// /dev (sd*), paths (/dev/disk/by-id/...), or "all". The agent never reads a device
+	// that is in use.
 	Devices []string `json:"devices,omitempty"`
-	// NoDevices switches off looking at plugged-in devices.
+	// NoDevices disables the scan of devices.
 	NoDevices bool `json:"noDevices,omitempty"`
 	// LocalRegistries are image registries at loopback, link-local or metadata addresses
 	// that the agent may ask, as HOST or HOST:PORT; it asks no others there.
 	LocalRegistries []string `json:"localRegistries,omitempty"`
 
-	// Problems are those of the file itself.
+	// Problems are those that reading the file found.
 	Problems []statefile.Problem `json:"-"`
 }
 
-// Read reads the file; one that is not there is an empty one.
-func Read(path string) (Config, error) {
+// ReadFile reads the file. A missing file is an empty configuration.
+func ReadFile(path string) (Config, error) {
 	var c Config
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,8 +88,8 @@ func Read(path string) (Config, error) {
 	return c, nil
 }
 
-// oneDocument refuses what follows the first YAML document: the decoder passes over it,
-// and a file with a damaged beginning would count as an empty one.
+// oneDocument refuses content after the first YAML document: the decoder ignores it, so that a
+// file with a damaged beginning would count as empty.
 func oneDocument(b []byte) error {
 	d := goyaml.NewDecoder(bytes.NewReader(b))
 	var first, second any
@@ -105,44 +106,43 @@ func oneDocument(b []byte) error {
 	return nil
 }
 
-// ReasonInvalid is the reason word of a configuration file that is not used as it is; it is
-// in the API.
+// ReasonInvalid is the reason word of a configuration file that the agent cannot use as it is.
 const ReasonInvalid = "AgentConfigInvalid"
 
-// Last is where the last version of the file is that was understood whole.
-func Last(path string) string { return path + ".last" }
+// LastValidPath returns the path of the last version of the file that was valid.
+func LastValidPath(path string) string { return path + ".last" }
 
-// Understand reads the file and never fails: an agent with a damaged file, or with one of a
-// newer version, works with what it understands, and says so. What it does not understand
-// comes from the last version that was understood whole, then from the defaults.
-func Understand(path string) Config {
-	c, err := Read(path)
+// ReadOrRecover reads the file and never fails. With a damaged file, or one of a newer version, the
+// agent uses the fields that it can read and reports a problem. If it can read none, it uses the
+// last valid version of the file, then the defaults.
+func ReadOrRecover(path string) Config {
+	c, err := ReadFile(path)
 	if err == nil {
 		return c
 	}
-	c, rest := understood(path), "the parts that can be read are used"
+	c, rest := readableFields(path), "the readable fields are used"
 	if reflect.DeepEqual(c, Config{}) {
 		rest = "the defaults are used"
-		if old, oldErr := Read(Last(path)); oldErr == nil && !reflect.DeepEqual(old, Config{}) {
-			c, rest = old, "its last whole version is used, "+Last(path)
+		if old, oldErr := ReadFile(LastValidPath(path)); oldErr == nil && !reflect.DeepEqual(old, Config{}) {
+			c, rest = old, "the last valid version is used, "+LastValidPath(path)
 		}
 	}
 	c.Problems = []statefile.Problem{{Reason: ReasonInvalid, Object: path, Message: err.Error() + "; " + rest,
-		Fix: "correct the file, or update the agent if a newer version wrote it, then: systemctl restart refit-agent"}}
+		Fix: "Correct the file, or update the agent if a newer version wrote it. Then: systemctl restart refit-agent."}}
 	return c
 }
 
-// understood are the fields that can be read.
-func understood(path string) (c Config) {
+// readableFields returns the fields that this version can read.
+func readableFields(path string) (c Config) {
 	eachField(path, func(one []byte, _ string, _ any) {
-		_ = yaml.UnmarshalStrict(one, &c) // what is not understood changes nothing
+		_ = yaml.UnmarshalStrict(one, &c) // an unreadable field changes nothing
 	})
 	return c
 }
 
-// Unknown returns the fields of the file that this version cannot read, so that whoever
-// writes the file keeps them for the version that can.
-func Unknown(path string) map[string]any {
+// UnknownFields returns the fields of the file that this version cannot read, so that the installer
+// keeps them for a version that can.
+func UnknownFields(path string) map[string]any {
 	out := map[string]any{}
 	eachField(path, func(one []byte, name string, value any) {
 		if yaml.UnmarshalStrict(one, &Config{}) != nil {
@@ -152,7 +152,7 @@ func Unknown(path string) map[string]any {
 	return out
 }
 
-// eachField calls f with each field of a file, alone as YAML; a damaged file has none.
+// eachField calls f with each field of a file as a YAML document; a damaged file has none.
 func eachField(path string, f func(one []byte, name string, value any)) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -169,20 +169,20 @@ func eachField(path string, f func(one []byte, name string, value any)) {
 	}
 }
 
-// Remember keeps the file's content for Understand. It is best effort.
-func Remember(path string) error {
+// SaveLastValid stores the file's content for ReadOrRecover, as best effort.
+func SaveLastValid(path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if old, oldErr := os.ReadFile(Last(path)); err == nil && (oldErr != nil || !bytes.Equal(b, old)) {
-		err = fsutil.WriteFile(Last(path), b, 0o600)
+	if old, oldErr := os.ReadFile(LastValidPath(path)); err == nil && (oldErr != nil || !bytes.Equal(b, old)) {
+		err = fsutil.WriteFile(LastValidPath(path), b, 0o600)
 	}
 	return err
 }
 
-// WithPlaces fills in the defaults of what is on this machine itself.
-func (c Config) WithPlaces() Config {
+// WithDefaultPaths fills in the default paths of this machine.
+func (c Config) WithDefaultPaths() Config {
 	for _, d := range []struct {
 		field *string
 		value string
@@ -199,7 +199,7 @@ func (c Config) WithPlaces() Config {
 
 // Complete fills in the defaults. The node's name needs the kubeconfig.
 func (c Config) Complete() (Config, error) {
-	c = c.WithPlaces()
+	c = c.WithDefaultPaths()
 	if c.Node == "" {
 		name, err := kube.NodeName(c.Kubeconfig)
 		if err != nil {
@@ -210,7 +210,7 @@ func (c Config) Complete() (Config, error) {
 	return c, nil
 }
 
-// PeerAddress is host:port of the chunk server. wanted is the port of the node's
+// PeerAddress returns host:port of the chunk server. wanted is the port of the node's
 // UpdatePool, 0 for none.
 func (c Config) PeerAddress(wanted int32) (string, error) {
 	if host, port, err := net.SplitHostPort(c.Address); err == nil {
@@ -230,7 +230,7 @@ func (c Config) PeerAddress(wanted int32) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// ListenAddress is what is bound for a PeerAddress: that address of the node only.
+// ListenAddress returns the address to bind for a PeerAddress: by default only that address.
 func (c Config) ListenAddress(peer string) (string, error) {
 	host, port, err := net.SplitHostPort(peer)
 	if err != nil {
@@ -246,13 +246,12 @@ func (c Config) ListenAddress(peer string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// ownAddress is the address that this node uses towards the API server; behind
-// a balancer on the node itself that is a loopback address, and then the first
-// other one is taken.
+// ownAddress returns the address from which this node connects to the API server. With a load
+// balancer on the node itself that is a loopback address; then it returns the first other one.
 func (c Config) ownAddress() (string, error) {
 	if server, err := kube.Server(c.Kubeconfig); err == nil {
 		if u, err := url.Parse(server); err == nil {
-			if host := towards(u); host != "" {
+			if host := sourceAddress(u); host != "" {
 				return host, nil
 			}
 		}
@@ -266,11 +265,12 @@ func (c Config) ownAddress() (string, error) {
 			return n.IP.String(), nil
 		}
 	}
-	return "", errors.New("this node has no address that peers could reach; name it with --address")
+	return "", errors.New("this node has no address that peers can reach; set --address")
 }
 
-// towards asks the routing table by a socket that sends nothing.
-func towards(u *url.URL) string {
+// sourceAddress returns the address from which this node connects to u, "" if it is a loopback
+// address. It asks the routing table with a socket that sends nothing.
+func sourceAddress(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		port = "443"

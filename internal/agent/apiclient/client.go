@@ -31,7 +31,7 @@ const callTime = 15 * time.Second
 // watchTime is how long one watch lasts before the list is read anew.
 const watchTime = 8 * time.Minute
 
-// Client speaks to the API server.
+// Client is a client of the API server.
 type Client struct {
 	kubeconfig, node string
 	log              *slog.Logger
@@ -42,8 +42,8 @@ type Client struct {
 	rest  *rest.RESTClient
 	stamp string
 	clock skew
-	// left are the members that the last written status went without.
-	left []string
+	// dropped are the members that were left out of the last written status.
+	dropped []string
 }
 
 // New makes a client; nothing is read or dialled yet.
@@ -57,8 +57,8 @@ func New(kubeconfig, node string, log *slog.Logger) (*Client, error) {
 		codec: serializer.NewCodecFactory(scheme), params: runtime.NewParameterCodec(scheme)}, nil
 }
 
-// client is rebuilt when the kubeconfig is another file than before. Renewed
-// certificates in files that it names are reloaded by the transport itself.
+// client builds a new client when the kubeconfig has changed. The transport itself reloads
+// renewed certificates in files that the kubeconfig names.
 func (c *Client) client() (*rest.RESTClient, error) {
 	st, err := os.Stat(c.kubeconfig)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Client) client() (*rest.RESTClient, error) {
 	conf.NegotiatedSerializer = c.codec.WithoutConversion()
 	conf.UserAgent = "refit-agent/" + version.Version()
 	conf.QPS, conf.Burst = 5, 10
-	conf.Wrap(func(next http.RoundTripper) http.RoundTripper { return watched{next, &c.clock, time.Now} })
+	conf.Wrap(func(next http.RoundTripper) http.RoundTripper { return skewTransport{next, &c.clock, time.Now} })
 	r, err := rest.RESTClientFor(conf)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's kubeconfig %s: %w", c.kubeconfig, err)
@@ -88,14 +88,14 @@ func (c *Client) client() (*rest.RESTClient, error) {
 	return r, nil
 }
 
-// Watch calls got with the node's NodeUpdate now and at every change; nil means
-// that there is none. It returns only when the context ends; an API server that
-// is away is asked again, ever more slowly (up to 8 s).
+// Watch calls got with the node's NodeUpdate now and at every change; nil means that there
+// is none. It returns only when the context ends. It retries an unavailable API server, with
+// growing pauses (up to 8 s).
 func (c *Client) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {
 	wait := time.Second
 	for {
 		began := time.Now()
-		err := c.follow(ctx, got)
+		err := c.listAndWatch(ctx, got)
 		if ctx.Err() != nil {
 			return
 		}
@@ -103,7 +103,7 @@ func (c *Client) Watch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) {
 			wait = time.Second
 		}
 		if err != nil && wait == time.Second { // once, not for every try
-			c.log.Info("the API server is asked until it answers", "error", err)
+			c.log.Info("API server unavailable; retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -118,7 +118,7 @@ func (c *Client) options() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", c.node).String()}
 }
 
-func (c *Client) follow(ctx context.Context, got func(*v1alpha1.NodeUpdate)) error {
+func (c *Client) listAndWatch(ctx context.Context, got func(*v1alpha1.NodeUpdate)) error {
 	r, err := c.client()
 	if err != nil {
 		return err
@@ -145,10 +145,10 @@ func (c *Client) follow(ctx context.Context, got func(*v1alpha1.NodeUpdate)) err
 		return fmt.Errorf("watch of the NodeUpdate: %w", err)
 	}
 	defer w.Stop()
-	return drain(w, got)
+	return readEvents(w, got)
 }
 
-func drain(w watch.Interface, got func(*v1alpha1.NodeUpdate)) error {
+func readEvents(w watch.Interface, got func(*v1alpha1.NodeUpdate)) error {
 	for e := range w.ResultChan() {
 		nu, ok := e.Object.(*v1alpha1.NodeUpdate)
 		switch {
@@ -180,8 +180,8 @@ func (c *Client) Content(ctx context.Context, name string) (*v1alpha1.Content, e
 	return out, nil
 }
 
-// ApplyStatus writes the node's status, all of it, as its only owner. Members that the
-// cluster's kinds do not declare are left out: this agent may be newer than they are.
+// ApplyStatus writes the node's whole status, as its only owner. Members that the cluster's
+// CRDs do not declare are left out: this agent may be newer than the CRDs.
 func (c *Client) ApplyStatus(ctx context.Context, status *v1alpha1.NodeUpdateStatus) error {
 	r, err := c.client()
 	if err != nil {
@@ -211,11 +211,11 @@ func (c *Client) ApplyStatus(ctx context.Context, status *v1alpha1.NodeUpdateSta
 	if err != nil {
 		return fmt.Errorf("status of the NodeUpdate: %w", err)
 	}
-	c.leaves(left)
+	c.logDropped(left)
 	return nil
 }
 
-// apply writes an object of the node's status.
+// apply writes the node's status with a server-side apply.
 func (c *Client) apply(ctx context.Context, r *rest.RESTClient, object map[string]any) error {
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -227,13 +227,13 @@ func (c *Client) apply(ctx context.Context, r *rest.RESTClient, object map[strin
 		SubResource("status").VersionedParams(&opts, c.params).Body(body).Do(ctx).Error()
 }
 
-// leaves logs which members the last write left out, when they are others than before.
-func (c *Client) leaves(members []string) {
+// logDropped logs which members the last write left out, when they have changed.
+func (c *Client) logDropped(members []string) {
 	c.mu.Lock()
-	same := slices.Equal(c.left, members)
-	c.left = members
+	same := slices.Equal(c.dropped, members)
+	c.dropped = members
 	c.mu.Unlock()
 	if !same && len(members) > 0 {
-		c.log.Warn("status written without members that the cluster's kinds do not declare: this agent is newer, run refit install", "members", members)
+		c.log.Warn("status written without members that the cluster's CRDs do not declare: this agent is newer, run refit install", "members", members)
 	}
 }

@@ -15,26 +15,26 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
 
-// AskTime bounds a question.
-const AskTime = 3 * time.Second
+// RequestTimeout bounds a request.
+const RequestTimeout = 3 * time.Second
 
-// mostAnswer is how much of an answer is read, in bytes.
-const mostAnswer = 1 << 20
+// maxAnswer is how many bytes of an answer are read.
+const maxAnswer = 1 << 20
 
 // ErrNotFound says that the API server has no such object.
 var ErrNotFound = errors.New("the API server has no such object")
 
-// AwayError says that the API server gives no answer that can be used.
-type AwayError struct {
-	// Says is for people, Why for who has to know; Why is nil if it answered.
-	Says string
-	Why  error
+// UnavailableError says that the API server gives no usable answer.
+type UnavailableError struct {
+	// Message is for people. Cause is for errors.Is; it is nil if the server answered.
+	Message string
+	Cause   error
 }
 
-func (e AwayError) Error() string { return e.Says }
-func (e AwayError) Unwrap() error { return e.Why }
+func (e UnavailableError) Error() string { return e.Message }
+func (e UnavailableError) Unwrap() error { return e.Cause }
 
-// Get asks for a path. own asks the API server on this node, if it has one.
+// Get requests a path. own sends it to the API server on this node, if it has one.
 func Get(ctx context.Context, kubeconfig string, p kube.Paths, own bool, path string) ([]byte, error) {
 	conf, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -53,7 +53,7 @@ func Get(ctx context.Context, kubeconfig string, p kube.Paths, own bool, path st
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, AskTime)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(conf.Host, "/")+path, nil)
 	if err != nil {
@@ -61,21 +61,21 @@ func Get(ctx context.Context, kubeconfig string, p kube.Paths, own bool, path st
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, AwayError{"the API server does not answer", err}
+		return nil, UnavailableError{"the API server does not answer", err}
 	}
 	defer resp.Body.Close()
-	return answer(resp)
+	return readAnswer(resp)
 }
 
-func answer(resp *http.Response) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+func readAnswer(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return nil, AwayError{"the API server does not answer", err}
+		return nil, UnavailableError{"the API server does not answer", err}
 	case resp.StatusCode == http.StatusNotFound:
 		return nil, ErrNotFound
 	case resp.StatusCode != http.StatusOK:
-		return nil, AwayError{"the API server answers " + resp.Status, nil}
+		return nil, UnavailableError{"the API server answers " + resp.Status, nil}
 	}
 	return body, nil
 }

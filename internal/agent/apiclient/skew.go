@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// longestAsk is how long an answer may take to say something about clocks: the
-// header is as old as the half of that.
-const longestAsk = 2 * time.Second
+// maxRoundTrip is how long an answer may take to be used for the clock: its header is older
+// by up to half of that.
+const maxRoundTrip = 2 * time.Second
 
-// skew is how far this node's clock is ahead of the API server's, learned from
-// the Date header of answers that come anyway.
+// skew is how far this node's clock is ahead of the API server's, from the Date header of
+// answers to other requests.
 type skew struct {
 	mu    sync.Mutex
 	ahead time.Duration
 	known bool
 }
 
-// Skew is how far this node's clock is ahead of the API server's, to a second;
-// false until an answer came.
+// Skew is how far this node's clock is ahead of the API server's, to a second; false until
+// there was an answer.
 func (c *Client) Skew() (time.Duration, bool) {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
 	return c.clock.ahead, c.clock.known
 }
 
-// watched is a transport that looks at the Date header of answers.
-type watched struct {
+// skewTransport is a transport that reads the Date header of answers.
+type skewTransport struct {
 	next http.RoundTripper
-	see  *skew
+	skew *skew
 	now  func() time.Time
 }
 
-func (t watched) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t skewTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	asked := t.now()
 	resp, err := t.next.RoundTrip(req)
 	if err == nil {
-		t.see.look(resp.Header.Get("Date"), asked, t.now())
+		t.skew.observeDate(resp.Header.Get("Date"), asked, t.now())
 	}
 	return resp, err
 }
 
-// look compares a Date header with this node's clock. The header has whole
-// seconds: half of one is added, and what is within two seconds is no skew.
-func (s *skew) look(date string, asked, answered time.Time) {
+// observeDate compares a Date header with this node's clock. The header has whole seconds:
+// half a second is added, and a difference of up to two seconds is no skew.
+func (s *skew) observeDate(date string, asked, answered time.Time) {
 	there, err := http.ParseTime(date)
-	if err != nil || answered.Sub(asked) > longestAsk || answered.Before(asked) {
+	if err != nil || answered.Sub(asked) > maxRoundTrip || answered.Before(asked) {
 		return
 	}
 	here := asked.Add(answered.Sub(asked) / 2)

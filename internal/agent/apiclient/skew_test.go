@@ -28,7 +28,7 @@ func TestSkewOfTheNodesClock(t *testing.T) {
 		"half of the way counts to each end": {date, there.Add(10 * time.Second), time.Second, 10 * time.Second, true},
 	} {
 		var c Client
-		c.clock.look(tc.date, tc.asked, tc.asked.Add(tc.took))
+		c.clock.observeDate(tc.date, tc.asked, tc.asked.Add(tc.took))
 		if got, known := c.Skew(); got != tc.want || known != tc.known {
 			t.Errorf("%s: %s %v", name, got, known)
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxUndeclared is how many answers about undeclared members one write of a status takes:
-// the API server names one of each object at a time.
+// maxUndeclared is how many answers about undeclared members one write of a status accepts:
+// the API server names one member of each object at a time.
 const maxUndeclared = 32
 
 var (
@@ -16,27 +16,27 @@ var (
 )
 
 // dropUndeclared removes the members from an object that the API server's error calls
-// undeclared, and returns their paths. A server-side apply with one such member is refused
-// whole, so an agent that is newer than the cluster's kinds would write no status at all.
+// undeclared, and returns their paths. The API server refuses a whole server-side apply with
+// one such member, so an agent that is newer than the CRDs would write no status at all.
 func dropUndeclared(object map[string]any, answer error) (dropped []string) {
 	if answer == nil {
 		return nil
 	}
 	for _, m := range undeclared.FindAllStringSubmatch(answer.Error(), -1) {
 		path := selector.ReplaceAllString(m[1], "")
-		if !slices.Contains(dropped, path) && drop(object, strings.Split(path, ".")) {
+		if !slices.Contains(dropped, path) && dropMember(object, strings.Split(path, ".")) {
 			dropped = append(dropped, path)
 		}
 	}
 	return dropped
 }
 
-// drop removes a member by its path, of every element of a list on the way.
-func drop(v any, path []string) (found bool) {
+// dropMember removes a member by its path, from every element of a list on the way.
+func dropMember(v any, path []string) (found bool) {
 	switch v := v.(type) {
 	case []any:
 		for _, x := range v {
-			found = drop(x, path) || found
+			found = dropMember(x, path) || found
 		}
 	case map[string]any:
 		next, is := v[path[0]]
@@ -44,7 +44,7 @@ func drop(v any, path []string) (found bool) {
 			return false
 		}
 		if len(path) > 1 {
-			return drop(next, path[1:])
+			return dropMember(next, path[1:])
 		}
 		delete(v, path[0])
 		return true

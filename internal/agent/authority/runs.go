@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// RunReader reads what a run must be for.
+// RunReader reads the objects that a run must be for.
 type RunReader interface {
 	ClusterUpdate(ctx context.Context, name string) (*v1alpha1.ClusterUpdate, error)
 	ImageTrack(ctx context.Context, name string) (*v1alpha1.ImageTrack, error)
@@ -27,13 +27,13 @@ type RunReader interface {
 // created from, none if this node never created it.
 type RunningDigests func(ctx context.Context, namespace, pod, container string) ([]string, error)
 
-// errRuntime marks an answer that the node's container runtime did not give.
-var errRuntime = errors.New("the container runtime does not report which image a container runs")
+// errRuntimeUnavailable marks an error of the node's container runtime.
+var errRuntimeUnavailable = errors.New("the container runtime does not report which image a container runs")
 
 // CheckRun reports why a node may not start a run that the controller permits, nil if it
 // may. It costs one small read, and the plan's Contents if the run is of a ClusterUpdate.
-// The runtime is asked only about images that no administrator approved.
-func CheckRun(ctx context.Context, api ConfigReader, running RunningDigests, node string, run *v1alpha1.NodeRun) *model.Verdict {
+// It asks the runtime only about images that no administrator approved.
+func CheckRun(ctx context.Context, api ConfigReader, running RunningDigests, node string, run *v1alpha1.NodeRun) *model.Blocker {
 	var why, fix string
 	var err error
 	object := "ClusterUpdate/" + run.Name
@@ -46,23 +46,23 @@ func CheckRun(ctx context.Context, api ConfigReader, running RunningDigests, nod
 	switch {
 	case apierrors.IsNotFound(err):
 		why, fix = "there is no "+object, "nothing to do if it was deleted; if no administrator made it, the controller's token may be stolen: revoke the token"
-	case errors.Is(err, errRuntime):
-		return &model.Verdict{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
+	case errors.Is(err, errRuntimeUnavailable):
+		return &model.Blocker{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
 			Message: fmt.Sprintf("the run for %s waits: %v", object, err), Fix: "restart the container runtime if crictl ps hangs or fails on the node; or approve the digest (refit tags approve)"}
 	case err != nil:
-		return &model.Verdict{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
+		return &model.Blocker{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: object,
 			Message: fmt.Sprintf("the run for %s waits: %v", object, err), Fix: "apply refit's rules for nodes (refit install), which let nodes read ClusterUpdates and ImageTracks"}
 	case why == "":
 		return nil
 	case why == paused:
-		return &model.Verdict{Reason: v1alpha1.ReasonPaused, Waiting: true, Object: object, Message: "the run waits: " + object + " is paused", Fix: "refit resume " + run.Name}
+		return &model.Blocker{Reason: v1alpha1.ReasonPaused, Waiting: true, Object: object, Message: "the run waits: " + object + " is paused", Fix: "refit resume " + run.Name}
 	}
-	return &model.Verdict{Reason: v1alpha1.ReasonRunNotApproved, Object: object, Message: "the controller permits a run for " + object + ", which is not started: " + why, Fix: fix}
+	return &model.Blocker{Reason: v1alpha1.ReasonRunNotApproved, Object: object, Message: "the controller permits a run for " + object + ", which is not started: " + why, Fix: fix}
 }
 
 const (
-	paused = "paused"
-	asked  = "if no administrator asked for this, the controller's token may be stolen: revoke the token"
+	paused          = "paused"
+	fixNotRequested = "if no administrator asked for this, the controller's token may be stolen: revoke the token"
 )
 
 func checkUpdate(ctx context.Context, api ConfigReader, node string, run *v1alpha1.NodeRun) (why, fix string, err error) {
@@ -71,7 +71,7 @@ func checkUpdate(ctx context.Context, api ConfigReader, node string, run *v1alph
 		return "", "", err
 	}
 	if why := refusesUpdate(node, run, u); why != "" {
-		return why, asked, nil
+		return why, fixNotRequested, nil
 	}
 	plan, err := readPlan(ctx, api, u.Status.Plan)
 	if err != nil {
@@ -79,9 +79,9 @@ func checkUpdate(ctx context.Context, api ConfigReader, node string, run *v1alph
 	}
 	why = refusesSteps(node, run, plan)
 	if why == "" && u.Spec.PlanDigest == "" && !run.Undo {
-		why, err = refusesUnnamed(ctx, api, run)
+		why, err = refusesUnapprovedPlan(ctx, api, run)
 	}
-	return why, asked, err
+	return why, fixNotRequested, err
 }
 
 // refusesUpdate compares a run with what administrators wrote in the update's spec.
@@ -106,18 +106,18 @@ func refusesUpdate(node string, run *v1alpha1.NodeRun, u *v1alpha1.ClusterUpdate
 	return ""
 }
 
-// readPlan reads the plan that an update names; each Content is compared with its name.
+// readPlan reads the plan of an update; each Content is compared with its name.
 func readPlan(ctx context.Context, api RunReader, name string) (model.Plan, error) {
 	read := func(name string) (string, error) {
 		c, err := api.Content(ctx, name)
 		if apierrors.IsNotFound(err) {
-			return "", errors.New("the plan is not there: " + err.Error()) //nolint:errorlint // unwrapped: it is not the update that is missing
+			return "", errors.New("the plan is missing: " + err.Error()) //nolint:errorlint // unwrapped: it is not the update that is missing
 		}
 		if err != nil {
 			return "", err
 		}
 		if c.Type != v1alpha1.ContentPlan || v1alpha1.ContentName(v1alpha1.ContentPlan, c.Data) != name {
-			return "", fmt.Errorf("content %s is not what its name says", name)
+			return "", fmt.Errorf("content %s does not match the digest in its name", name)
 		}
 		return c.Data, nil
 	}
@@ -132,7 +132,7 @@ func readPlan(ctx context.Context, api RunReader, name string) (model.Plan, erro
 	return p, nil
 }
 
-// refusesSteps compares a run's steps with the node's share of the plan.
+// refusesSteps compares a run's steps with the plan's steps for the node.
 func refusesSteps(node string, run *v1alpha1.NodeRun, plan model.Plan) string {
 	if got := plan.Digest(); got != run.PlanDigest {
 		return fmt.Sprintf("the update's plan has the digest %s, the run %.100s", got, run.PlanDigest)
@@ -161,20 +161,20 @@ func checkTrack(ctx context.Context, api RunReader, running RunningDigests, node
 	p := model.StaticPodImages{}
 	unapproved, why := refusesTrack(run, t, &p)
 	if why != "" || len(unapproved) == 0 {
-		return why, asked, nil
+		return why, fixNotRequested, nil
 	}
 	runs := map[string][]string{}
 	for _, c := range unapproved {
 		if runs[c], err = running(ctx, p.Namespace, p.Pod+"-"+node, c); err != nil {
-			return "", "", fmt.Errorf("%w: container %s of pod %s/%s: %w", errRuntime, c, p.Namespace, p.Pod, err)
+			return "", "", fmt.Errorf("%w: container %s of pod %s/%s: %w", errRuntimeUnavailable, c, p.Namespace, p.Pod, err)
 		}
 	}
-	return refusesAdoption(&p, unapproved, runs), asked, nil
+	return refusesAdoption(&p, unapproved, runs), fixNotRequested, nil
 }
 
-// refusesTrack compares a run with what administrators wrote in the track's spec, and
-// reads the run's images into p. Where the track moves by itself, its repository is all
-// that they fixed. unapproved are the containers whose image nobody approved: they may
+// refusesTrack compares a run with what administrators wrote in the track's spec, and reads
+// the run's images into p. If the track moves by itself, administrators have fixed only its
+// repository. unapproved are the containers whose image no administrator approved: they may
 // only get another name for what they run.
 func refusesTrack(run *v1alpha1.NodeRun, t *v1alpha1.ImageTrack, p *model.StaticPodImages) (unapproved []string, why string) {
 	switch {
@@ -200,7 +200,7 @@ func refusesImages(p *model.StaticPodImages, s *v1alpha1.ImageTrackSpec) (unappr
 	for _, c := range slices.Sorted(maps.Keys(p.To)) {
 		approved, why := refusesImage(p.To[c], s)
 		if why == "" {
-			why = refusesWas(p.Was[c], s)
+			why = refusesCurrentImage(p.Was[c], s)
 		}
 		if why != "" {
 			return nil, why
@@ -212,9 +212,9 @@ func refusesImages(p *model.StaticPodImages, s *v1alpha1.ImageTrackSpec) (unappr
 	return unapproved, ""
 }
 
-// refusesAdoption reports why containers may not get images that nobody approved: the
-// bytes that a container runs need no approval to get a name that cannot move, and no
-// others do without. runs are the digests of each container's image.
+// refusesAdoption reports why containers may not get unapproved images. The bytes that a
+// container runs need no approval to get a name that cannot move; all others do. runs are
+// the digests of each container's image.
 func refusesAdoption(p *model.StaticPodImages, unapproved []string, runs map[string][]string) string {
 	for _, c := range unapproved {
 		if _, digest, ok := strings.Cut(p.To[c], "@"); ok && slices.Contains(runs[c], digest) {
@@ -224,14 +224,14 @@ func refusesAdoption(p *model.StaticPodImages, unapproved []string, runs map[str
 		if len(runs[c]) > 0 {
 			what = "runs " + strings.Join(runs[c], ", ")
 		}
-		return fmt.Sprintf("nobody approved %.200s, and container %.100s %s", p.To[c], c, what)
+		return fmt.Sprintf("no administrator approved %.200s, and container %.100s %s", p.To[c], c, what)
 	}
 	return ""
 }
 
-// refusesWas keeps a track from putting its image in place of another repository's. The
-// updater compares with the pod what the container has.
-func refusesWas(image string, s *v1alpha1.ImageTrackSpec) string {
+// refusesCurrentImage keeps a track from replacing an image of another repository. The
+// updater compares the container's image in the pod.
+func refusesCurrentImage(image string, s *v1alpha1.ImageTrackSpec) string {
 	ref, err := imagetag.ParseRef(image)
 	if err == nil && (ref.Repository == s.Repository || slices.Contains(s.Mirrors, ref.Repository)) {
 		return ""
@@ -239,7 +239,7 @@ func refusesWas(image string, s *v1alpha1.ImageTrackSpec) string {
 	return fmt.Sprintf("the container has %.200q, which is not of the track's repository", image)
 }
 
-// refusesImage reports why a track never gives an image to a container, and whether
+// refusesImage reports why a track never writes an image to a container, and whether
 // administrators approved the image.
 func refusesImage(image string, s *v1alpha1.ImageTrackSpec) (approved bool, why string) {
 	ref, err := imagetag.ParseRef(image)
@@ -254,7 +254,7 @@ func refusesImage(image string, s *v1alpha1.ImageTrackSpec) (approved bool, why 
 	return len(s.Automatic) > 0 || slices.ContainsFunc(s.Approvals, func(a v1alpha1.TrackApproval) bool { return a.Digest == ref.Digest }), ""
 }
 
-// RunKey names a run with all that it says: another word of it is another run.
+// RunKey names a run by its whole content: any change makes another run.
 func RunKey(run *v1alpha1.NodeRun) string {
 	b, err := json.Marshal(run)
 	if err != nil {

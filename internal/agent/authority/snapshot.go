@@ -52,8 +52,8 @@ func ReadSnapshot(ctx context.Context, r Reader, now time.Time) (*Snapshot, erro
 	return s, nil
 }
 
-// same reports whether both say the same, at whatever time.
-func (s *Snapshot) same(o *Snapshot) bool {
+// sameContent reports whether both have the same content, independent of the time.
+func (s *Snapshot) sameContent(o *Snapshot) bool {
 	a, b := *s, *o
 	a.ReadAt, b.ReadAt = time.Time{}, time.Time{}
 	x, errX := json.Marshal(a)
@@ -61,9 +61,9 @@ func (s *Snapshot) same(o *Snapshot) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-var errEmpty = errors.New("it has neither approvals nor bundles")
+var errEmptyRecord = errors.New("it has neither approvals nor bundles")
 
-// readRecord reads what an earlier start kept; empty if there is nothing, or if the file is
+// readRecord reads the record of an earlier start; empty if there is none, or if the file is
 // damaged.
 func readRecord(path string, note statefile.Note) (r record) {
 	if !statefile.Read(path, "approvals are read from the API server again", func(b []byte) error {
@@ -71,7 +71,7 @@ func readRecord(path string, note statefile.Note) (r record) {
 			return err
 		}
 		if reflect.DeepEqual(r, record{}) {
-			return errEmpty
+			return errEmptyRecord
 		}
 		return nil
 	}, note) {

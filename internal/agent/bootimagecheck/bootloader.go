@@ -23,18 +23,18 @@ type Bootloader struct {
 	Built time.Time
 }
 
-// ReadBootloader the machine below root.
+// ReadBootloader reads the boot loader of the machine below root.
 func ReadBootloader(root string) Bootloader {
-	if l, ok := recorded(root); ok {
+	if l, ok := readBootupd(root); ok {
 		return l
 	}
-	return installed(root)
+	return readESP(root)
 }
 
-// maxLoader record that is read.
+// maxLoader is the largest record that is read, in bytes.
 const maxLoader = 8 << 20
 
-// component as bootupd writes it.
+// component is an entry of bootupd's state.
 type component struct {
 	Meta struct {
 		Timestamp time.Time `json:"timestamp"`
@@ -42,9 +42,9 @@ type component struct {
 	} `json:"meta"`
 }
 
-// recorded by bootupd: of the firmware that the machine has, else of the other.
-func recorded(root string) (Bootloader, bool) {
-	data, err := readAll(filepath.Join(root, "boot/bootupd-state.json"))
+// readBootupd reads bootupd's record: of the machine's firmware, else of the other.
+func readBootupd(root string) (Bootloader, bool) {
+	data, err := readLimited(filepath.Join(root, "boot/bootupd-state.json"))
 	if err != nil {
 		return Bootloader{}, false
 	}
@@ -68,14 +68,14 @@ func recorded(root string) (Bootloader, bool) {
 	return Bootloader{}, false
 }
 
-// named is a package with its version: shim-x64-15.6-2.x86_64,
+// packageVersion matches a package with its version: shim-x64-15.6-2.x86_64,
 // grub2-efi-x64-1:2.06-29.fc36.x86_64.
-var named = regexp.MustCompile(`^(shim|grub2?)[a-z0-9_-]*?-(?:\d{1,3}:)?(\d{1,4}(?:\.\d{1,4}){1,3})(?:[-~^].*)?$`)
+var packageVersion = regexp.MustCompile(`^(shim|grub2?)[a-z0-9_-]*?-(?:\d{1,3}:)?(\d{1,4}(?:\.\d{1,4}){1,3})(?:[-~^].*)?$`)
 
 func fromPackages(text string) Bootloader {
 	var l Bootloader
 	for p := range strings.SplitSeq(text, ",") {
-		m := named.FindStringSubmatch(strings.TrimSpace(p))
+		m := packageVersion.FindStringSubmatch(strings.TrimSpace(p))
 		switch {
 		case m == nil:
 		case m[1] == "shim":
@@ -87,9 +87,9 @@ func fromPackages(text string) Bootloader {
 	return l
 }
 
-// installed on the EFI system partition. The vendor's directory counts before the
-// one for removable media.
-func installed(root string) Bootloader {
+// readESP reads the EFI system partition. The vendor's directory comes before the one for
+// removable media.
+func readESP(root string) Bootloader {
 	var l Bootloader
 	dirs, _ := filepath.Glob(filepath.Join(root, "boot/efi/EFI/*"))
 	sort.Slice(dirs, func(i, j int) bool {
@@ -104,7 +104,7 @@ func installed(root string) Bootloader {
 			files, _ := filepath.Glob(filepath.Join(d, program.glob))
 			for _, f := range files {
 				if *program.to == "" {
-					*program.to = sbat(f, program.name)
+					*program.to = readSBATVersion(f, program.name)
 				}
 			}
 		}
@@ -114,12 +114,12 @@ func installed(root string) Bootloader {
 
 func isFallback(dir string) bool { return strings.EqualFold(filepath.Base(dir), "BOOT") }
 
-// longestSBAT section that is read.
-const longestSBAT = 64 << 10
+// maxSBAT is the largest SBAT section that is read, in bytes.
+const maxSBAT = 64 << 10
 
-// sbat returns the version of a part in a program's SBAT section: lines of
+// readSBATVersion returns the version of a part in a program's SBAT section: lines of
 // part, generation, vendor, package, version, address.
-func sbat(path, part string) string {
+func readSBATVersion(path, part string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -130,7 +130,7 @@ func sbat(path, part string) string {
 		return ""
 	}
 	s := p.Section(".sbat")
-	if s == nil || s.Size > longestSBAT {
+	if s == nil || s.Size > maxSBAT {
 		return ""
 	}
 	data, err := s.Data()
@@ -145,15 +145,15 @@ func sbat(path, part string) string {
 			return ""
 		}
 		if len(fields) >= 5 && fields[0] == part {
-			return version.FindString(fields[4])
+			return versionPrefix.FindString(fields[4])
 		}
 	}
 }
 
-// version at the beginning of a text.
-var version = regexp.MustCompile(`^\d{1,4}(\.\d{1,4}){1,3}`)
+// versionPrefix matches a version at the beginning of a text.
+var versionPrefix = regexp.MustCompile(`^\d{1,4}(\.\d{1,4}){1,3}`)
 
-func readAll(path string) ([]byte, error) {
+func readLimited(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

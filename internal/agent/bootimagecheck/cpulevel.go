@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// cpuLevels of x86-64 and the flags that each adds, in the words of /proc/cpuinfo.
+// cpuLevels of x86-64 and the flags that each adds, as /proc/cpuinfo names them.
 // abm is LZCNT, pni is SSE3.
 var cpuLevels = [][]string{
 	{"cmov", "cx8", "fpu", "fxsr", "mmx", "sse", "sse2"},
@@ -18,10 +18,10 @@ var cpuLevels = [][]string{
 	{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
 
-// CPULevelPrefix of the names of x86-64's levels.
+// CPULevelPrefix is the prefix of the names of x86-64's levels.
 const CPULevelPrefix = "x86-64-v"
 
-// CPULevel the machine below root.
+// CPULevel reads the CPU level of the machine below root.
 func CPULevel(root, arch string) string {
 	if arch != "amd64" {
 		return arch
@@ -39,7 +39,7 @@ func CPULevel(root, arch string) string {
 		if !ok || strings.TrimSpace(name) != "flags" || flags == seen {
 			continue
 		}
-		seen, least = flags, min(least, level(flags))
+		seen, least = flags, min(least, levelOfFlags(flags))
 	}
 	if lines.Err() != nil || seen == "" || least == 0 {
 		return ""
@@ -47,7 +47,7 @@ func CPULevel(root, arch string) string {
 	return CPULevelPrefix + strconv.Itoa(least)
 }
 
-func level(flags string) int {
+func levelOfFlags(flags string) int {
 	have := strings.Fields(flags)
 	for i, needed := range cpuLevels {
 		if slices.ContainsFunc(needed, func(f string) bool { return !slices.Contains(have, f) }) {

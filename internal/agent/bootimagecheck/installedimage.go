@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
-// alephs of CoreOS and of bootc.
+// alephs are the files of CoreOS and of bootc with the version of the installed image.
 var alephs = []string{"sysroot/.coreos-aleph-version.json", ".coreos-aleph-version.json", "sysroot/.bootc-aleph.json", ".bootc-aleph.json"}
 
-// maxVersion text that is taken.
+// maxVersion is the longest version that is accepted, in bytes.
 const maxVersion = 128
 
-// InstalledVersion of the image below root, empty if nothing says it.
+// InstalledVersion is the version of the image below root, empty if no file has it.
 func InstalledVersion(root string) string {
 	for _, name := range alephs {
 		data, err := os.ReadFile(filepath.Join(root, name))
@@ -38,20 +38,20 @@ func InstalledVersion(root string) string {
 }
 
 // BootedVersion is the version of the image that a machine has booted for the first time:
-// what it was born from, else what it runs, which is the same then. On a machine
-// that was updated it is not.
+// the installed image, or else the running OS, which is the same then. After an update of
+// the machine it is not.
 func BootedVersion(root string) string {
 	if v := InstalledVersion(root); v != "" {
 		return v
 	}
-	return field(filepath.Join(root, "etc/os-release"), "OSTREE_VERSION", "VERSION_ID")
+	return osReleaseField(filepath.Join(root, "etc/os-release"), "OSTREE_VERSION", "VERSION_ID")
 }
 
-// buildID counts only if it is a version: some write other things there.
-func buildID(path string) string { return field(path, "BUILD_ID") }
+// buildID counts only if it is a version: some distributions write other values there.
+func buildID(path string) string { return osReleaseField(path, "BUILD_ID") }
 
-// field of an os-release file: the first of the names whose value is a version.
-func field(path string, names ...string) string {
+// osReleaseField is the first of the named fields of an os-release file that is a version.
+func osReleaseField(path string, names ...string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -64,7 +64,7 @@ func field(path string, names ...string) string {
 	}
 	for _, n := range names {
 		if v := values[n]; v != "" {
-			if _, err := osversion.Parse(v); err == nil {
+			if _, err := componentversion.ParseOS(v); err == nil {
 				return v
 			}
 		}

@@ -15,25 +15,24 @@ type ChunkReader interface {
 	ReadChunk(n int, buf []byte) ([]byte, error)
 }
 
-// ChunkKeeper takes chunks; Shelf is one.
+// ChunkKeeper stores chunks; Shelf is one.
 type ChunkKeeper interface {
 	Has(n int) bool
-	// Put compares and keeps a chunk; kept is false if it was here.
+	// Put compares and stores a chunk; kept is false if it was here.
 	Put(n int, data []byte) (kept bool, err error)
 }
 
-// giveUp is after how many unreadable chunks in a row a medium is taken to be
-// gone: a torn one has a few bad places, a removed one nothing but.
-const giveUp = 3
+// maxUnreadable is after how many unreadable chunks in a row a medium counts as removed: a
+// damaged one has a few bad sectors, a removed one nothing else.
+const maxUnreadable = 3
 
 // ErrStore says that this node's own store cannot take a chunk. The medium is not at fault.
 var ErrStore = errors.New("this node's store")
 
-// Copy brings the chunks from a medium to a shelf, in the order given (that of
-// the file is the fastest). Chunks that are here are passed over. A bad place
-// is passed over too, and reported at the end with how many chunks are missing;
-// a medium that is gone or was swapped ends the copy. Other errors are ErrStore
-// and those of the context.
+// Copy copies chunks from a medium to a shelf, in the given order (that of the file is the
+// fastest). It skips chunks that are here. It skips a bad sector too, and reports at the end
+// how many chunks are damaged. A medium that was removed or swapped ends the copy. Other
+// errors are ErrStore and those of the context.
 func Copy(ctx context.Context, from ChunkReader, to ChunkKeeper, chunks []int, got func(bytes int64)) error {
 	var buf []byte
 	var first error
@@ -51,7 +50,7 @@ func Copy(ctx context.Context, from ChunkReader, to ChunkKeeper, chunks []int, g
 				first = err
 			}
 			bad++
-			if row++; row >= giveUp || swapped(err) {
+			if row++; row >= maxUnreadable || isSwapped(err) {
 				return fmt.Errorf("the medium cannot be read any more: %w", first)
 			}
 			continue
@@ -72,8 +71,8 @@ func Copy(ctx context.Context, from ChunkReader, to ChunkKeeper, chunks []int, g
 	return nil
 }
 
-// swapped: the header is not what it was, or cannot be read any more.
-func swapped(err error) bool {
+// isSwapped reports whether the header has changed, or cannot be read any more.
+func isSwapped(err error) bool {
 	var c *bundle.CorruptError
 	return errors.As(err, &c) && c.Part == "header"
 }

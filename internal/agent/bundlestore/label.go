@@ -33,7 +33,7 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// errLabel says that reading the label failed, not what is on the medium.
+// errLabel says that reading the label failed; it says nothing about the medium's content.
 var errLabel = errors.New("the header of the bundle could not be read")
 
 // LabelCommand is the argument that makes the agent's program an unprivileged reader:
@@ -59,7 +59,7 @@ func LocalLabel(_ context.Context, from Handle) (bundle.Label, error) {
 	return h.Label()
 }
 
-// ReadLabel is the unprivileged reader: it gives up what rights and memory it has, reads
+// ReadLabel is the unprivileged reader: it drops its privileges and limits its memory, reads
 // its input and writes the answer.
 func ReadLabel(ctx context.Context, w io.Writer) error {
 	in, err := confined.EnterUnprivileged()
@@ -67,7 +67,7 @@ func ReadLabel(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	l, err := LocalLabel(ctx, in)
-	b, err := json.Marshal(answerOf(l, err))
+	b, err := json.Marshal(answerFor(l, err))
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func ReadLabel(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-func answerOf(l bundle.Label, err error) (a answer) {
+func answerFor(l bundle.Label, err error) (a answer) {
 	switch {
 	case err == nil:
 		a.Label = &l
@@ -93,13 +93,13 @@ func answerOf(l bundle.Label, err error) (a answer) {
 	return a
 }
 
-// UnprivilegedLabel has the label read by a process without rights. Whatever is on the
-// medium, this process only decodes an answer of at most 64 KiB, and checks every form
+// UnprivilegedLabel reads the label in a process without privileges. For any content of the
+// medium, this process only decodes an answer of at most 64 KiB, and validates every field
 // in it.
 func UnprivilegedLabel(ctx context.Context, from Handle) (bundle.Label, error) {
 	f, ok := from.(*os.File)
 	if !ok {
-		return bundle.Label{}, fmt.Errorf("%w: it is in no file", errLabel)
+		return bundle.Label{}, fmt.Errorf("%w: it is not in a file", errLabel)
 	}
 	b, err := confined.RunUnprivileged(ctx, f, maxAnswer, LabelCommand)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a answer) result() (bundle.Label, error) {
 	return bundle.Label{}, fmt.Errorf("%w: %s", errLabel, printable(a.Unreadable, 200))
 }
 
-// printable is a text of at most most bytes without anything that moves a cursor.
+// printable returns at most most bytes of a text, without control characters.
 func printable(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

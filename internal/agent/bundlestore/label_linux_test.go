@@ -50,7 +50,7 @@ func onDisk(t *testing.T, raw []byte) *os.File {
 var raceDetector bool
 
 // Both ways to read a label say the same, of good bundles and of hostile ones.
-func TestTheUnprivilegedReaderSaysTheSame(t *testing.T) {
+func TestTheUnprivilegedReaderGivesTheSameLabel(t *testing.T) {
 	if raceDetector {
 		c := exec.Command("go", "test", "-count", "1", "-v", "-run", "^"+t.Name()+"$", ".")
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -81,7 +81,7 @@ func TestTheUnprivilegedReaderSaysTheSame(t *testing.T) {
 }
 
 // What the reader answers is not believed: it may have been taken over.
-func TestALyingReaderIsRefused(t *testing.T) {
+func TestAFalseReaderIsRefused(t *testing.T) {
 	raw := bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))
 	good, err := header(t, raw).Label()
 	if err != nil {
@@ -122,7 +122,7 @@ func TestALyingReaderIsRefused(t *testing.T) {
 	if _, err := p.Reader(); !errors.As(err, &wrong) || s.Reader(l.Digest) != nil {
 		t.Fatalf("got %v", err)
 	}
-	if got := s.Describe(Policy{Approved: []string{l.Digest}}, func(string) Here { return Here{} })[0]; got.State != v1alpha1.MediumUnreadable || !strings.Contains(got.Message, "expected") {
+	if got := s.Describe(Policy{Approved: []string{l.Digest}}, func(string) Availability { return Availability{} })[0]; got.State != v1alpha1.MediumUnreadable || !strings.Contains(got.Message, "expected") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// Library is all bundles that this node has a header of, over one blob store.
-// Safe for concurrent use.
+// Library is all bundles whose header this node has, over one blob store. Safe for
+// concurrent use.
 type Library struct {
 	dir   string
 	store *BlobStore
@@ -42,14 +42,14 @@ func OpenLibrary(dir string, log *slog.Logger, note statefile.Note) *Library {
 	for _, d := range []string{filepath.Join(dir, "blobs"), st.Dir(), l.dir} {
 		statefile.Dir(d, instead, note)
 	}
-	entries, _ := os.ReadDir(l.dir) // noted above
+	entries, _ := os.ReadDir(l.dir) // a problem is reported above
 	for _, e := range entries {
-		l.restore(e.Name(), note)
+		l.restoreHeader(e.Name(), note)
 	}
 	return l
 }
 
-func (l *Library) restore(hex string, note statefile.Note) {
+func (l *Library) restoreHeader(hex string, note statefile.Note) {
 	raw, err := os.ReadFile(filepath.Join(l.dir, hex, "header"))
 	if err == nil {
 		var h *bundle.Header
@@ -58,7 +58,7 @@ func (l *Library) restore(hex string, note statefile.Note) {
 			return
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) { // its write was cut off
+	if errors.Is(err, fs.ErrNotExist) { // its write was interrupted
 		_ = os.Remove(filepath.Join(l.dir, hex))
 		return
 	}
@@ -69,7 +69,7 @@ func (l *Library) restore(hex string, note statefile.Note) {
 	}
 }
 
-// Add keeps the header of a bundle that the caller has found to be allowed.
+// Add stores the header of a bundle that the caller has found to be allowed.
 func (l *Library) Add(h *bundle.Header) (*Shelf, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (l *Library) Digests() []string {
 	return out
 }
 
-// Serve names the bundles that peers may read from now on; no others.
+// Serve sets the bundles that peers may read from now on; no others.
 func (l *Library) Serve(digests []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,19 +126,19 @@ func (l *Library) Served(digest string) *Shelf {
 	return l.shelves[digest]
 }
 
-// Blobs is the store below.
+// Blobs is the store of all blobs.
 func (l *Library) Blobs() *BlobStore { return l.store }
 
 // Open opens a complete blob.
 func (l *Library) Open(digest string) (io.ReadCloser, error) { return l.store.Open(digest) }
 
-// Shelve keeps a small blob that no bundle brings. What is here is compared with its
-// digest, and open is asked only if it is not here, or has rotted.
-func (l *Library) Shelve(digest string, size int64, open func() ([]byte, error)) error {
+// StoreBlob stores a small blob that is in no bundle. It calls open only if the blob is not
+// here, or does not match its digest any more.
+func (l *Library) StoreBlob(digest string, size int64, open func() ([]byte, error)) error {
 	b := Blob{Digest: digest, Size: size, ChunkSize: size, Sums: make([][32]byte, 1)}
 	sum, err := hex.DecodeString(strings.TrimPrefix(digest, "sha256:"))
 	if err != nil || copy(b.Sums[0][:], sum) != len(b.Sums[0]) || size <= 0 {
-		return fmt.Errorf("blob %q of %d bytes: it has no bytes, or that is no digest", digest, size)
+		return fmt.Errorf("blob %q of %d bytes: it is empty, or its digest is invalid", digest, size)
 	}
 	if l.store.HasChunk(b, 0) {
 		if _, err := l.store.Get(b, 0, make([]byte, size)); err == nil {
@@ -153,8 +153,8 @@ func (l *Library) Shelve(digest string, size int64, open func() ([]byte, error))
 	return err
 }
 
-// Collect removes the bundles and blobs that are not kept: bundles names the
-// digests of bundles, blobs those of blobs. What is not ours stays.
+// Collect removes the bundles and blobs that are not kept: bundles has the digests of
+// bundles, blobs those of blobs. Files of others stay.
 func (l *Library) Collect(bundles, blobs map[string]bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

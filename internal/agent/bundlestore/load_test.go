@@ -259,7 +259,7 @@ func TestMediaSet(t *testing.T) {
 	h := header(t, raw)
 	policy := Policy{Approved: []string{h.Digest}, Refit: "9.0.0"}
 	state := func(s *MediaSet) string {
-		for _, m := range s.Describe(policy, func(string) Here { return Here{Missing: 5, Total: 10} }) {
+		for _, m := range s.Describe(policy, func(string) Availability { return Availability{Missing: 5, Total: 10} }) {
 			return m.State
 		}
 		return ""

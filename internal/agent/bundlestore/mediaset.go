@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// patience is how long a device may take before the status says that it does not
-	// answer. Others are not kept waiting meanwhile.
-	patience = 5 * time.Second
-	// retryAfter is how long a device rests that could not be read: it may have been a
-	// bad contact. One that was read and has no bundle is not read again.
+	// answerTimeout is how long a device may take before the status reports that it does
+	// not answer. Other devices do not wait for it.
+	answerTimeout = 5 * time.Second
+	// retryAfter is the pause after a device could not be read: it may be a bad contact.
+	// A device that was read and has no bundle is not read again.
 	retryAfter = time.Minute
 )
 
 // MediaSet is what is plugged into this node. Safe for concurrent use. Each medium is
 // read by a goroutine of its own.
 type MediaSet struct {
-	// Label reads the label of a bundle that nobody vouches for; nil reads it in this
+	// Label reads the label of a bundle that is not approved; nil reads it in this
 	// process.
 	Label LabelReader
-	// Changed is called when a bundle came or went after Scan has returned. May be nil.
+	// Changed is called when a bundle came or went after Scan returned. May be nil.
 	Changed func()
 
-	mu   sync.Mutex
-	all  map[string]*Plugged
-	now  map[string]media.Medium // what the last scan saw
-	busy map[string]time.Time    // media that are being read, since when
+	mu      sync.Mutex
+	all     map[string]*Plugged
+	current map[string]media.Medium // what the last scan saw
+	busy    map[string]time.Time    // media that are being read, since when
 	// open and wait are for tests; zero values are the real ones.
 	open func(media.Medium) (Handle, int64, error)
 	wait time.Duration
@@ -55,11 +55,11 @@ type Plugged struct {
 	failed error
 }
 
-// Reader reads the medium's chunks. It parses the whole header: ask for it once the
+// Reader reads the medium's chunks. It parses the whole header: call it only after the
 // bundle is allowed.
-func (p *Plugged) Reader() (*bundlereader.File, error) { return p.opened.full() }
+func (p *Plugged) Reader() (*bundlereader.File, error) { return p.opened.readHeader() }
 
-// Header is what its label says: enough to decide whether the bundle is allowed, no
+// Header is the content of the label: enough to decide whether the bundle is allowed, and no
 // more.
 func (p *Plugged) Header() *bundle.Header { return p.opened.header }
 
@@ -79,7 +79,7 @@ func (p *Plugged) close() {
 	}
 }
 
-// With finds a medium that has the bundle and has not failed; nil if none.
+// With finds a medium that has the bundle and has not failed; nil if there is none.
 func (s *MediaSet) With(digest string) *Plugged {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +91,8 @@ func (s *MediaSet) With(digest string) *Plugged {
 	return nil
 }
 
-// Reader reads a bundle that is plugged in and allowed, nil if none is; it ends in
-// errors when the medium is pulled.
+// Reader reads a bundle that is plugged in and allowed, nil if there is none. It returns
+// errors after the medium is pulled.
 func (s *MediaSet) Reader(digest string) ChunkReader {
 	p := s.With(digest)
 	if p == nil {
@@ -106,34 +106,34 @@ func (s *MediaSet) Reader(digest string) ChunkReader {
 	return f
 }
 
-// Fail notes that a medium could not be copied to the end; it is not used again
-// until it is plugged in anew.
+// Fail records that a medium could not be copied completely; it is not used again until it
+// is plugged in anew.
 func (s *MediaSet) Fail(p *Plugged, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.failed = err
 }
 
-// Close lets go of all media.
+// Close closes all media.
 func (s *MediaSet) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.all {
 		p.close()
 	}
-	s.all, s.now = nil, nil
+	s.all, s.current = nil, nil
 }
 
-// Scan takes over what is plugged in now. changed says that a bundle came or went. It
-// waits a while for media that are new; one that hangs is waited for no longer, is
+// Scan takes over the media that are plugged in now. changed says that a bundle came or
+// went. It waits a while for new media. A medium that hangs is waited for no longer, is
 // named by Describe, and is taken over when it answers.
 func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
-	changed = s.forget(now)
-	scan := &scan{changed: changed, late: s.Changed}
+	changed = s.removeUnplugged(now)
+	scan := &scan{changed: changed, onLate: s.Changed}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for _, job := range s.jobs(now) {
-		wg.Go(func() { s.take(scan, job) })
+		wg.Go(func() { s.readMedium(scan, job) })
 	}
 	go func() {
 		wg.Wait()
@@ -141,24 +141,24 @@ func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(s.patience()):
+	case <-time.After(s.answerTimeout()):
 	}
 	return scan.end()
 }
 
-func (s *MediaSet) patience() time.Duration {
+func (s *MediaSet) answerTimeout() time.Duration {
 	if s.wait > 0 {
 		return s.wait
 	}
-	return patience
+	return answerTimeout
 }
 
-// scan collects what came of one Scan.
+// scan collects the result of one Scan.
 type scan struct {
 	mu      sync.Mutex
 	changed bool
 	ended   bool
-	late    func()
+	onLate  func()
 }
 
 func (c *scan) end() bool {
@@ -168,41 +168,41 @@ func (c *scan) end() bool {
 	return c.changed
 }
 
-// add notes a change; what comes after the end is told.
-func (c *scan) add() {
+// recordChange records a change; after the end of the scan it calls onLate.
+func (c *scan) recordChange() {
 	c.mu.Lock()
 	c.changed = true
-	tell := c.ended && c.late != nil
+	tell := c.ended && c.onLate != nil
 	c.mu.Unlock()
 	if tell {
-		c.late()
+		c.onLate()
 	}
 }
 
-// forget lets go of what is not plugged in any more.
-func (s *MediaSet) forget(now []media.Medium) (changed bool) {
+// removeUnplugged removes the media that are not plugged in any more.
+func (s *MediaSet) removeUnplugged(now []media.Medium) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now = map[string]media.Medium{}
+	s.current = map[string]media.Medium{}
 	for _, m := range now {
-		s.now[m.Path] = m
+		s.current[m.Path] = m
 	}
 	for path := range s.all {
-		if _, here := s.now[path]; !here {
-			changed = s.drop(path) || changed
+		if _, here := s.current[path]; !here {
+			changed = s.removeMedium(path) || changed
 		}
 	}
 	return changed
 }
 
-// job is a medium to be read; have is what is known of it.
+// job is a medium to read; have is its earlier state.
 type job struct {
 	medium media.Medium
 	have   *Plugged
 }
 
-// jobs are the media to be read: new ones, those that changed, and those with a bundle,
-// which is compared. One that is being read is not read twice.
+// jobs are the media to read: new ones, those that changed, and those with a bundle, which
+// are compared. A medium that is being read is not read twice.
 func (s *MediaSet) jobs(now []media.Medium) (out []job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,21 +220,21 @@ func (s *MediaSet) jobs(now []media.Medium) (out []job) {
 	return out
 }
 
-// take reads a medium and takes over what it is.
-func (s *MediaSet) take(scan *scan, j job) {
+// readMedium reads a medium and takes over the result.
+func (s *MediaSet) readMedium(scan *scan, j job) {
 	var fresh *Plugged
-	if have := j.have; have == nil || have.Key != j.medium.Key || have.opened == nil || !s.same(have) {
+	if have := j.have; have == nil || have.Key != j.medium.Key || have.opened == nil || !s.hasSameBundle(have) {
 		fresh = s.probe(j.medium)
 	}
 	s.mu.Lock()
 	delete(s.busy, j.medium.Path)
 	changed := false
-	switch _, here := s.now[j.medium.Path]; {
+	switch _, here := s.current[j.medium.Path]; {
 	case fresh == nil:
 	case !here: // it was pulled meanwhile
 		fresh.close()
 	default:
-		changed = s.drop(j.medium.Path) || fresh.opened != nil
+		changed = s.removeMedium(j.medium.Path) || fresh.opened != nil
 		if s.all == nil {
 			s.all = map[string]*Plugged{}
 		}
@@ -242,12 +242,12 @@ func (s *MediaSet) take(scan *scan, j job) {
 	}
 	s.mu.Unlock()
 	if changed {
-		scan.add()
+		scan.recordChange()
 	}
 }
 
-// drop lets go of a medium; it had a bundle or not.
-func (s *MediaSet) drop(path string) (bundle bool) {
+// removeMedium closes and removes a medium; bundle reports whether it had a bundle.
+func (s *MediaSet) removeMedium(path string) (bundle bool) {
 	p := s.all[path]
 	if p == nil {
 		return false
@@ -268,7 +268,7 @@ func (s *MediaSet) probe(m media.Medium) *Plugged {
 		p.opened = o
 	case !errors.Is(err, bundle.ErrNotBundle):
 		p.err = err
-		if !aboutContent(err) {
+		if !isContentError(err) {
 			p.retry = time.Now().Add(retryAfter)
 		}
 	}
@@ -285,19 +285,19 @@ func (s *MediaSet) opener() func(media.Medium) (Handle, int64, error) {
 	}
 }
 
-// aboutContent: the medium could be read, and what is on it is no good.
-func aboutContent(err error) bool {
+// isContentError reports whether the medium was readable, and its content is invalid.
+func isContentError(err error) bool {
 	var c *bundle.CorruptError
 	var n *bundle.TooNewError
 	return errors.As(err, &n) || errors.As(err, &c) && c.Err == nil
 }
 
-// sameBytes is how much of a header is read again at every scan.
-const sameBytes = 64 << 10
+// comparedBytes is how much of a header is read again at every scan.
+const comparedBytes = 64 << 10
 
-// same reports whether a medium with a bundle still has that bundle: not every kernel
-// says when a device was written.
-func (s *MediaSet) same(p *Plugged) bool {
+// hasSameBundle reports whether a medium still has the same bundle: not every kernel reports
+// that a device was written.
+func (s *MediaSet) hasSameBundle(p *Plugged) bool {
 	f, _, err := s.opener()(p.Medium)
 	if err != nil {
 		return false
@@ -308,19 +308,19 @@ func (s *MediaSet) same(p *Plugged) bool {
 	return err == nil && bytes.Equal(got, p.opened.begin)
 }
 
-// Here is how much of a bundle this node has.
-type Here struct {
-	// Missing bytes of what it needs, of Total; Total is 0 if the bundle's header is
-	// not kept or nothing of it is needed.
+// Availability is how much of a bundle this node has.
+type Availability struct {
+	// Missing bytes of what it needs, of Total; Total is 0 if the bundle's header is not
+	// stored or nothing of it is needed.
 	Missing, Total int64
 	// All: it has every byte, needed here or not.
 	All bool
 }
 
-// Describe says what the node's status says of all media, those first that matter most:
-// what is copied, what is allowed, what waits for a person, the rest. here tells how
-// much of a bundle is in the node's own store.
-func (s *MediaSet) Describe(policy Policy, here func(digest string) Here) []v1alpha1.Medium {
+// Describe returns all media for the node's status, the most important first: copied ones,
+// allowed ones, those that wait for a person, the rest. here returns how much of a bundle is
+// in the node's own store.
+func (s *MediaSet) Describe(policy Policy, here func(digest string) Availability) []v1alpha1.Medium {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	type ranked struct {
@@ -331,19 +331,19 @@ func (s *MediaSet) Describe(policy Policy, here func(digest string) Here) []v1al
 	for path, p := range s.all {
 		since, busy := s.busy[path]
 		switch {
-		case busy && time.Since(since) >= s.patience(): // below
+		case busy && time.Since(since) >= s.answerTimeout(): // below
 		case p.opened != nil:
 			d := policy.Decide(p.Header())
 			m := p.describe(d, here)
 			all = append(all, ranked{m, rank(m, d.Allowed)})
-		case p.err != nil && mayBeBundle(p.err):
+		case p.err != nil && startsLikeBundle(p.err):
 			m := Unreadable(p.Medium, p.err)
 			all = append(all, ranked{m, rank(m, false)})
 		}
 	}
 	for path, since := range s.busy {
-		if m, here := s.now[path]; here && time.Since(since) >= s.patience() {
-			u := Unreadable(m, fmt.Errorf("it does not answer for %s and longer: pull it, or leave it out by devices in the agent's configuration", s.patience()))
+		if m, here := s.current[path]; here && time.Since(since) >= s.answerTimeout() {
+			u := Unreadable(m, fmt.Errorf("it has not answered for %s or longer: pull it, or exclude it with devices in the agent's configuration", s.answerTimeout()))
 			all = append(all, ranked{u, rank(u, false)})
 		}
 	}
@@ -357,7 +357,7 @@ func (s *MediaSet) Describe(policy Policy, here func(digest string) Here) []v1al
 	return out
 }
 
-// rank orders media in the status, which has room for some only.
+// rank orders media in the status, which has a limited number of them.
 func rank(m v1alpha1.Medium, allowed bool) int {
 	switch m.State {
 	case v1alpha1.MediumCopying, v1alpha1.MediumCopied:
@@ -374,15 +374,15 @@ func rank(m v1alpha1.Medium, allowed bool) int {
 	return 3
 }
 
-// mayBeBundle: a disk that cannot be read at all is no business of ours, one that
-// begins like a bundle is.
-func mayBeBundle(err error) bool {
+// startsLikeBundle reports whether an unreadable medium starts like a bundle; any other
+// unreadable disk does not concern refit.
+func startsLikeBundle(err error) bool {
 	var n *bundle.TooNewError
 	var c *bundle.CorruptError
 	return errors.As(err, &n) || errors.As(err, &c) && c.Offset > 0 || errors.Is(err, errLabel)
 }
 
-func (p *Plugged) describe(d bundle.Decision, here func(string) Here) v1alpha1.Medium {
+func (p *Plugged) describe(d bundle.Decision, here func(string) Availability) v1alpha1.Medium {
 	f := Finding(p.Medium, p.Header(), d)
 	if !d.Allowed {
 		return f
@@ -393,13 +393,13 @@ func (p *Plugged) describe(d bundle.Decision, here func(string) Here) v1alpha1.M
 	}
 	switch h := here(f.Digest); {
 	case h.Total == 0:
-		f.Message = fmt.Sprintf("allowed by %s; nothing of it is to be held yet", d.By)
+		f.Message = fmt.Sprintf("allowed by %s; this node needs nothing of it yet", d.By)
 	case h.Missing > 0:
 		f.State, f.Message = v1alpha1.MediumCopying, "do not pull it yet"
 	case h.All:
 		f.State, f.Message = v1alpha1.MediumCopied, "all of it is on this node's disk; the medium may be pulled"
 	default:
-		f.State, f.Message = v1alpha1.MediumCopied, "this node has all it needs of it, and reads the rest to other nodes; the medium may be pulled when every node holds what it needs"
+		f.State, f.Message = v1alpha1.MediumCopied, "this node has all it needs of it, and serves the rest to other nodes; the medium may be pulled when every node has what it needs"
 	}
 	return f
 }

@@ -83,14 +83,14 @@ func TestHowMuchIsRead(t *testing.T) {
 		t.Fatalf("%d bytes of a device without a bundle were read", without.bytes.Load())
 	}
 	before := with.bytes.Load()
-	if s.Scan(now) || with.bytes.Load()-before > sameBytes {
+	if s.Scan(now) || with.bytes.Load()-before > comparedBytes {
 		t.Fatalf("%d bytes of a known bundle were read again", with.bytes.Load()-before)
 	}
 }
 
-// A disk that hangs (the kernel tries it for minutes) keeps nobody from what is
-// known of the other media, nor from new ones, and is named.
-func TestADiskThatHangsHoldsUpNobody(t *testing.T) {
+// A disk that hangs (the kernel retries it for minutes) delays neither the state of the
+// other media nor new ones, and is named.
+func TestADiskThatHangsHoldsUpNoOther(t *testing.T) {
 	raw := bundletest.Bytes(t, bundletest.Tiny())
 	digest := header(t, raw).Digest
 	hangs := &device{raw: raw, hangs: make(chan struct{})}
@@ -112,7 +112,7 @@ func TestADiskThatHangsHoldsUpNobody(t *testing.T) {
 	select {
 	case <-late:
 	case <-time.After(10 * time.Second):
-		t.Fatal("it answered, and nobody was told")
+		t.Fatal("it answered, and no change was reported")
 	}
 	if got := s.Describe(Policy{}, nil); len(got) != 3 || got[2].State != v1alpha1.MediumFound {
 		t.Fatalf("%+v", got)
@@ -160,14 +160,14 @@ func TestAllowedMediaComeFirst(t *testing.T) {
 	devices["/dev/sdz"], devices["/dev/sda"] = &device{raw: raw}, &device{raw: raw[:9000]}
 	s := setOf(devices)
 	s.Scan(append(now, plugged("/dev/sda", "1"), plugged("/dev/sdz", "1")))
-	got := s.Describe(Policy{Approved: []string{header(t, raw).Digest}}, func(string) Here { return Here{} })
+	got := s.Describe(Policy{Approved: []string{header(t, raw).Digest}}, func(string) Availability { return Availability{} })
 	if len(got) != 22 || got[0].Device != "/dev/sdz" || got[21].Device != "/dev/sda" {
 		t.Fatalf("first %s, last %s of %d", got[0].Device, got[len(got)-1].Device, len(got))
 	}
 }
 
-// The header of a bundle that nobody approved yet is there for the controller, byte for
-// byte, although this process has read its label only.
+// The controller gets the header of a bundle that is not approved yet, byte for byte,
+// although this process has read only its label.
 func TestTheRawHeaderOfAFoundBundle(t *testing.T) {
 	good := bundletest.Bytes(t, bundletest.Tiny())
 	s := setOf(map[string]*device{"/dev/sdb": {raw: good}})

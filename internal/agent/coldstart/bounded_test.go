@@ -120,7 +120,7 @@ type stubborn struct {
 	present func(ctx context.Context) error
 }
 
-func (s stubborn) Present(ctx context.Context) ([]pin.Present, error) {
+func (s stubborn) Present(ctx context.Context) ([]pin.RuntimeImage, error) {
 	if err := s.present(ctx); err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s stubborn) Parts(ctx context.Context, img cri.Target) ([]cri.Part, error)
 	return s.store.Parts(ctx, img)
 }
 
-// Whatever fails in the check itself is waited for with patience, not for ever.
+// Any failure of the check itself is retried for a limited time.
 func TestTheKubeletStartsWhenTheCheckFails(t *testing.T) {
 	t.Parallel()
 	t.Run("the runtime answers with errors", func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestTheKubeletStartsWhenTheCheckFails(t *testing.T) {
 		n := newNode(t)
 		seen := map[string]bool{}
 		n.released(t, stubborn{n.runtime, func(context.Context) error {
-			b, err := os.ReadFile(n.conf.RunPath(aliveFile))
+			b, err := os.ReadFile(n.conf.RunPath(heartbeatFile))
 			must(t, err)
 			seen[string(b)] = true
 			return os.ErrDeadlineExceeded
@@ -218,7 +218,7 @@ func TestATornImageIsNotStartedWhenTheDiskIsFull(t *testing.T) {
 	})
 }
 
-// What was damaged is kept beside the file and in the list of the node's problems.
+// The damaged content is kept next to the file and in the list of the node's problems.
 func TestDamageIsReported(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -244,7 +244,7 @@ func TestDamageIsReported(t *testing.T) {
 }
 
 // A drill whose note cannot be written is not played: it would be played at every start.
-func TestADrillIsNotPlayedOnADiskThatTakesNoNote(t *testing.T) {
+func TestADrillIsNotPlayedOnAReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(f *disktest.FS){
 		"full":      func(f *disktest.FS) { f.Fill() },
@@ -271,20 +271,20 @@ func TestSwitchedOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmdline, file := filepath.Join(dir, "cmdline"), filepath.Join(dir, "preflight.off")
-	if why := Off(cmdline, file); why != "" {
+	if why := DisabledBy(cmdline, file); why != "" {
 		t.Error(why)
 	}
 	must(t, os.WriteFile(cmdline, []byte("root=/dev/sda1 xrefit.preflight=off refit.preflight=offline quiet\n"), 0o600))
-	if why := Off(cmdline, file); why != "" {
+	if why := DisabledBy(cmdline, file); why != "" {
 		t.Error(why)
 	}
 	must(t, os.WriteFile(cmdline, []byte("root=/dev/sda1 refit.preflight=off quiet\n"), 0o600))
-	if why := Off(cmdline, file); !strings.Contains(why, "kernel command line") {
+	if why := DisabledBy(cmdline, file); !strings.Contains(why, "kernel command line") {
 		t.Error(why)
 	}
 	must(t, os.Remove(cmdline))
 	must(t, os.WriteFile(file, nil, 0o600))
-	why := Off(cmdline, file)
+	why := DisabledBy(cmdline, file)
 	if !strings.Contains(why, file) {
 		t.Error(why)
 	}

@@ -14,27 +14,27 @@ import (
 
 const drillFile = "drill.json"
 
-// armed is a drill that was asked of this node.
-type armed struct {
+// drillNote is a drill that was requested of this node.
+type drillNote struct {
 	ID string `json:"id"`
-	// BootID in which it was asked: it is played in the next.
+	// BootID of the boot in which it was requested: the next boot plays it.
 	BootID string `json:"bootID"`
-	// Played is the boot in which it is played; it is noted before anything is taken out,
-	// so that a disk that takes no note is not drilled again and again.
+	// Played is the boot in which it is played. It is recorded before anything is removed,
+	// so that a node with a read-only disk does not repeat the drill at every boot.
 	Played string `json:"played,omitempty"`
 	Done   bool   `json:"done"`
 }
 
-// readDrill reads the note; one that is damaged asks for nothing.
-func readDrill(c agentconfig.Config) armed {
-	var d armed
+// readDrill reads the note; a damaged one requests nothing.
+func readDrill(c agentconfig.Config) drillNote {
+	var d drillNote
 	if !statefile.Read(c.Path(drillFile), "no drill is played", func(b []byte) error { return json.Unmarshal(b, &d) }, statefile.At(c.RunPath()).Add) {
-		return armed{}
+		return drillNote{}
 	}
 	return d
 }
 
-func (d armed) write(c agentconfig.Config) error {
+func (d drillNote) write(c agentconfig.Config) error {
 	b, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -42,19 +42,19 @@ func (d armed) write(c agentconfig.Config) error {
 	return fsutil.WriteFile(c.Path(drillFile), b, 0o600)
 }
 
-// Arm notes that the next start of the machine is a drill: every held image is taken
-// out of the runtime and put back from this node's own copy. fresh is false if this
-// drill was noted before: it is not played again.
+// Arm makes the next start of the machine a drill: every pinned image is removed from the
+// runtime and restored from this node's own copy. fresh is false if this drill was recorded
+// before: it is not played again.
 func Arm(c agentconfig.Config, id, bootID string) (fresh bool, err error) {
 	if d := readDrill(c); d.ID == id {
 		return false, nil
 	}
-	return true, armed{ID: id, BootID: bootID}.write(c)
+	return true, drillNote{ID: id, BootID: bootID}.write(c)
 }
 
-// play takes the images out if this start is a drill. Nothing runs yet: the machine
-// has restarted, and its kubelet waits for us.
-func (c *check) play(ctx context.Context, images []model.HeldImage) error {
+// playDrill removes the images if this start is a drill. Nothing runs yet: the machine has
+// restarted, and its kubelet waits for this check.
+func (c *check) playDrill(ctx context.Context, images []model.PinSetImage) error {
 	d := readDrill(c.Config)
 	if d.ID == "" || d.Done || d.BootID == c.BootID || d.Played != "" && d.Played != c.BootID {
 		return nil
@@ -62,7 +62,7 @@ func (c *check) play(ctx context.Context, images []model.HeldImage) error {
 	if d.Played == "" {
 		d.Played = c.BootID
 		if err := d.write(c.Config); err != nil {
-			c.note(statefile.NotWritable(c.Config.Path(drillFile), err))
+			c.recordProblem(statefile.NotWritable(c.Config.Path(drillFile), err))
 			return nil
 		}
 	}
@@ -70,28 +70,28 @@ func (c *check) play(ctx context.Context, images []model.HeldImage) error {
 	if c.played {
 		return nil
 	}
-	c.Log.Warn("this start is a drill: the held images are taken out of the runtime", "drill", d.ID, "images", len(images))
+	c.Log.Warn("this start is a drill: removing the pinned images from the runtime", "drill", d.ID, "images", len(images))
 	c.inRuntime.Store(true)
 	defer c.inRuntime.Store(false)
 	if err := c.Runtime.RemovePods(ctx); err != nil {
 		return err
 	}
-	if err := c.emptyOut(ctx, slices.DeleteFunc(slices.Clone(images), func(i model.HeldImage) bool { return i.Registry })); err != nil {
+	if err := c.removeAll(ctx, slices.DeleteFunc(slices.Clone(images), func(i model.PinSetImage) bool { return i.Registry })); err != nil {
 		return err
 	}
-	clear(c.whole)
+	clear(c.intact)
 	c.played = true
 	return nil
 }
 
-// emptyOut takes images out of the runtime, and asks it whether they are gone.
-func (c *check) emptyOut(ctx context.Context, images []model.HeldImage) error {
+// removeAll removes images from the runtime, and verifies that they are gone.
+func (c *check) removeAll(ctx context.Context, images []model.PinSetImage) error {
 	for _, img := range images {
 		if err := c.Runtime.Remove(ctx, img.Name); err != nil {
 			return err
 		}
 	}
-	have, err := c.present(ctx, images)
+	have, err := c.presentImages(ctx, images)
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func (c *check) emptyOut(ctx context.Context, images []model.HeldImage) error {
 	return nil
 }
 
-// drillDone: it is not played again.
-func drillDone(c agentconfig.Config, r Report) error {
+// recordDrillDone marks the drill as done: it is not played again.
+func recordDrillDone(c agentconfig.Config, r Report) error {
 	d := readDrill(c)
 	if r.Drill == "" || d.ID != r.Drill || d.Done {
 		return nil

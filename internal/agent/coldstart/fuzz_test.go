@@ -9,8 +9,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Whatever lies on the disk as a drill or as the desired state: it is read or it
-// counts as missing, and a damaged file is set aside, so that the next start is calm.
+// Any bytes on the disk as a drill or as the desired state are read or count as missing. A
+// damaged file is set aside, so that the next start has no problem with it.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"id":"a","bootID":"b","done":true}`))
 	f.Add([]byte(`{"spec":{}}`))
@@ -29,12 +29,12 @@ func FuzzRecords(f *testing.F) {
 		}
 		noted := 0
 		note := func(statefile.Problem) { noted++ }
-		w := desired.Read(c.Path("want.json"), note)
+		w := desired.ReadFile(c.Path("want.json"), note)
 		if noted > 0 && w != nil {
 			t.Fatalf("damaged, and read as %+v", w)
 		}
 		noted = 0
-		if desired.Read(c.Path("want.json"), note); noted > 0 {
+		if desired.ReadFile(c.Path("want.json"), note); noted > 0 {
 			t.Fatal("the second start finds the same damage")
 		}
 	})

@@ -21,8 +21,8 @@ func (s LayerIndexDir) path(digest string) string {
 	return filepath.Join(string(s), strings.TrimPrefix(digest, "sha256:")+".json")
 }
 
-// errTorn: the file does not end in its own sum.
-var errTorn = errors.New("it is torn")
+// errNoChecksum: the file does not end with its own checksum.
+var errNoChecksum = errors.New("its checksum is missing or does not match")
 
 // Load reads an index. fs.ErrNotExist if there is none.
 func (s LayerIndexDir) Load(digest string) (LayerIndex, error) {
@@ -32,7 +32,7 @@ func (s LayerIndexDir) Load(digest string) (LayerIndex, error) {
 	}
 	body, sum, ok := bytes.Cut(b, []byte("\n"))
 	if want := sha256.Sum256(body); !ok || hex.EncodeToString(want[:]) != strings.TrimSpace(string(sum)) {
-		return nil, fmt.Errorf("index of layer %s: %w", digest, errTorn)
+		return nil, fmt.Errorf("index of layer %s: %w", digest, errNoChecksum)
 	}
 	var x LayerIndex
 	if err := json.Unmarshal(body, &x); err != nil {
@@ -41,7 +41,7 @@ func (s LayerIndexDir) Load(digest string) (LayerIndex, error) {
 	return x, nil
 }
 
-// Save keeps an index; it is synced.
+// Save writes an index and syncs it.
 func (s LayerIndexDir) Save(digest string, x LayerIndex) error {
 	body, err := json.Marshal(x)
 	if err != nil {
@@ -51,8 +51,8 @@ func (s LayerIndexDir) Save(digest string, x LayerIndex) error {
 	return fsutil.WriteFile(s.path(digest), append(append(body, '\n'), hex.EncodeToString(sum[:])...), 0o600)
 }
 
-// Keep removes the indexes of layers that are not wanted.
-func (s LayerIndexDir) Keep(wanted map[string]bool) error {
+// Retain removes the indexes of layers that are not wanted.
+func (s LayerIndexDir) Retain(wanted map[string]bool) error {
 	es, err := os.ReadDir(string(s))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -23,8 +23,8 @@ const (
 	File = "f"
 	Dir  = "d"
 	Link = "l"
-	// Same is a second name of a file.
-	Same = "h"
+	// HardLink is a second name of a file.
+	HardLink = "h"
 )
 
 // LayerEntry is one path of a layer.
@@ -59,7 +59,7 @@ func IndexLayer(ctx context.Context, blob io.Reader) (LayerIndex, error) {
 			break
 		}
 		if err == nil {
-			err = l.add(h, r)
+			err = l.addEntry(h, r)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("layer: %w", err)
@@ -68,14 +68,14 @@ func IndexLayer(ctx context.Context, blob io.Reader) (LayerIndex, error) {
 	return l.index(), ctx.Err()
 }
 
-// listing is an archive as it is read: the last entry of a path counts.
+// listing is an archive while it is read: the last entry of a path counts.
 type listing struct {
 	byPath  map[string]LayerEntry
 	removed map[string]bool
 	order   []string
 }
 
-func (l *listing) add(h *tar.Header, content io.Reader) error {
+func (l *listing) addEntry(h *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
 	if base := path.Base(name); strings.HasPrefix(base, whiteout) {
 		l.removed[path.Join(path.Dir(name), strings.TrimPrefix(base, whiteout))] = true
@@ -103,7 +103,7 @@ func (l *listing) index() (out LayerIndex) {
 	return out
 }
 
-// entry is what is known of a path; devices and the like are not compared.
+// entry describes a path; devices and other special files are not compared.
 func entry(h *tar.Header, name string, content io.Reader) (e LayerEntry, known bool, err error) {
 	e.Path = name
 	switch h.Typeflag {
@@ -118,14 +118,14 @@ func entry(h *tar.Header, name string, content io.Reader) (e LayerEntry, known b
 	case tar.TypeSymlink:
 		e.Kind, e.Target = Link, h.Linkname
 	case tar.TypeLink:
-		e.Kind = Same
+		e.Kind = HardLink
 	default:
 		return e, false, nil
 	}
 	return e, name != "", nil
 }
 
-// LayerDamage is what is not as it was.
+// LayerDamage is what differs from the index.
 type LayerDamage struct {
 	// Missing paths, files of another Size, files whose content Differs.
 	Missing, Size, Differs []string
@@ -134,10 +134,10 @@ type LayerDamage struct {
 	Bytes int64
 }
 
-// Any reports whether there is damage.
-func (d LayerDamage) Any() bool { return len(d.Missing)+len(d.Size)+len(d.Differs) > 0 }
+// Found reports whether there is damage.
+func (d LayerDamage) Found() bool { return len(d.Missing)+len(d.Size)+len(d.Differs) > 0 }
 
-// String says what is wrong, with one path.
+// String describes the damage, with one path of each kind.
 func (d LayerDamage) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -151,8 +151,8 @@ func (d LayerDamage) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Check compares a directory with the index: what is there, sizes, and if deep
-// the content of every file.
+// Check compares a directory with the index: paths, sizes, and if deep the content of every
+// file.
 func (x LayerIndex) Check(ctx context.Context, dir string, deep bool) (LayerDamage, error) {
 	var d LayerDamage
 	parents := map[string]string{}
@@ -160,7 +160,7 @@ func (x LayerIndex) Check(ctx context.Context, dir string, deep bool) (LayerDama
 		if ctx.Err() != nil {
 			return d, ctx.Err()
 		}
-		at, err := inside(parents, dir, e.Path)
+		at, err := resolveInLayer(parents, dir, e.Path)
 		if err != nil {
 			return d, err
 		}
@@ -172,16 +172,16 @@ func (x LayerIndex) Check(ctx context.Context, dir string, deep bool) (LayerDama
 		if err != nil {
 			return d, err
 		}
-		if err := d.compare(e, at, st, deep); err != nil {
+		if err := d.compareEntry(e, at, st, deep); err != nil {
 			return d, err
 		}
 	}
 	return d, nil
 }
 
-// inside is where a path of the layer is, links among its parents followed as
-// from a root.
-func inside(parents map[string]string, dir, name string) (string, error) {
+// resolveInLayer is the location of a path of the layer; links among its parents are followed
+// as from a root.
+func resolveInLayer(parents map[string]string, dir, name string) (string, error) {
 	parent := path.Dir(name)
 	at, ok := parents[parent]
 	if !ok {
@@ -194,7 +194,7 @@ func inside(parents map[string]string, dir, name string) (string, error) {
 	return filepath.Join(at, path.Base(name)), nil
 }
 
-func (d *LayerDamage) compare(e LayerEntry, at string, st fs.FileInfo, deep bool) error {
+func (d *LayerDamage) compareEntry(e LayerEntry, at string, st fs.FileInfo, deep bool) error {
 	switch e.Kind {
 	case Dir:
 		if !st.IsDir() {
@@ -204,17 +204,17 @@ func (d *LayerDamage) compare(e LayerEntry, at string, st fs.FileInfo, deep bool
 		if target, err := os.Readlink(at); err != nil || target != e.Target {
 			d.Differs = append(d.Differs, e.Path)
 		}
-	case Same:
+	case HardLink:
 		if !st.Mode().IsRegular() && st.Mode()&fs.ModeSymlink == 0 {
 			d.Differs = append(d.Differs, e.Path)
 		}
 	case File:
-		return d.file(e, at, st, deep)
+		return d.compareFile(e, at, st, deep)
 	}
 	return nil
 }
 
-func (d *LayerDamage) file(e LayerEntry, at string, st fs.FileInfo, deep bool) error {
+func (d *LayerDamage) compareFile(e LayerEntry, at string, st fs.FileInfo, deep bool) error {
 	if !st.Mode().IsRegular() || st.Size() != e.Size {
 		d.Size = append(d.Size, e.Path)
 		return nil
@@ -229,9 +229,9 @@ func (d *LayerDamage) file(e LayerEntry, at string, st fs.FileInfo, deep bool) e
 	defer f.Close()
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
-	if err != nil { // what the disk does not give back is damage too
+	if err != nil { // what the disk cannot read is damage too
 		d.Differs = append(d.Differs, e.Path)
-		return nil //nolint:nilerr // said above
+		return nil //nolint:nilerr // reported as damage
 	}
 	d.Files, d.Bytes = d.Files+1, d.Bytes+n
 	if fmt.Sprintf("%x", sum.Sum(nil)) != e.Sum {
@@ -240,17 +240,17 @@ func (d *LayerDamage) file(e LayerEntry, at string, st fs.FileInfo, deep bool) e
 	return nil
 }
 
-// RestoreLayer unpacks a layer's blob over a directory, as the runtime did: files are
-// made anew, whiteouts in the overlay format. base is the lowest layer of an
-// image, which removes nothing. The blob is compared with its digest
-// (sha256:<hex>) before anything is written.
+// RestoreLayer unpacks a layer's blob over a directory, as the runtime did: it writes files
+// anew, and whiteouts in the overlay format. base is the lowest layer of an image, which
+// removes nothing. RestoreLayer compares the blob with its digest (sha256:<hex>) before it
+// writes anything.
 func RestoreLayer(ctx context.Context, dir string, blob io.ReadSeeker, digest string, base bool) error {
 	sum := sha256.New()
 	if _, err := io.Copy(sum, blob); err != nil {
 		return fmt.Errorf("layer %s: %w", digest, err)
 	}
 	if got := fmt.Sprintf("sha256:%x", sum.Sum(nil)); got != digest {
-		return fmt.Errorf("layer %s: the copy has digest %s: it has rotted and is not used", digest, got)
+		return fmt.Errorf("layer %s: the copy has digest %s: it is corrupt and is not used", digest, got)
 	}
 	if _, err := blob.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("layer %s: %w", digest, err)
@@ -265,7 +265,7 @@ func RestoreLayer(ctx context.Context, dir string, blob io.ReadSeeker, digest st
 	}
 	var opts []archive.ApplyOpt
 	if !base {
-		opts = append(opts, archive.WithConvertWhiteout(whiteoutAgain))
+		opts = append(opts, archive.WithConvertWhiteout(replaceWhiteout))
 	}
 	if _, err := archive.Apply(ctx, dir, plain, opts...); err != nil {
 		return fmt.Errorf("layer %s into %s: %w", digest, dir, err)
@@ -273,8 +273,8 @@ func RestoreLayer(ctx context.Context, dir string, blob io.ReadSeeker, digest st
 	return nil
 }
 
-// whiteoutAgain makes a whiteout that may be there already.
-func whiteoutAgain(h *tar.Header, at string) (bool, error) {
+// replaceWhiteout makes a whiteout that may exist already.
+func replaceWhiteout(h *tar.Header, at string) (bool, error) {
 	if name, ok := strings.CutPrefix(filepath.Base(at), whiteout); ok && !strings.HasPrefix(name, whiteout) {
 		if err := os.RemoveAll(filepath.Join(filepath.Dir(at), name)); err != nil {
 			return false, err

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Whatever a layer holds: its index names paths below the layer only, and unpacking
-// it writes nothing beside its directory.
+// For any layer, its index names paths below the layer only, and unpacking it writes
+// nothing outside its directory.
 func FuzzLayer(f *testing.F) {
 	layer := func(headers ...*tar.Header) []byte {
 		var b bytes.Buffer
@@ -39,7 +39,7 @@ func FuzzLayer(f *testing.F) {
 	f.Add(layer(&tar.Header{Name: "etc/", Typeflag: tar.TypeDir, Mode: 0o755}, &tar.Header{Name: "etc/a", Typeflag: tar.TypeReg, Mode: 0o644}, &tar.Header{Name: "etc/.wh.b", Typeflag: tar.TypeReg}))
 	f.Add(layer(&tar.Header{Name: "../escaped", Typeflag: tar.TypeReg, Mode: 0o644}))
 	f.Add(layer(&tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, &tar.Header{Name: "l/escaped", Typeflag: tar.TypeReg, Mode: 0o644}))
-	f.Add(layer(&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../beside"}))
+	f.Add(layer(&tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../outside"}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ctx := context.Background()
 		index, err := IndexLayer(ctx, bytes.NewReader(data))
@@ -52,17 +52,17 @@ func FuzzLayer(f *testing.F) {
 			return
 		}
 		parent := t.TempDir()
-		dir, beside := filepath.Join(parent, "layer"), filepath.Join(parent, "beside")
-		if err := os.WriteFile(beside, []byte("kept"), 0o600); err != nil {
+		dir, outside := filepath.Join(parent, "layer"), filepath.Join(parent, "outside")
+		if err := os.WriteFile(outside, []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_ = RestoreLayer(ctx, dir, bytes.NewReader(data), fmt.Sprintf("sha256:%x", sha256.Sum256(data)), false)
 		es, err := os.ReadDir(parent)
 		if err != nil || len(es) > 2 {
-			t.Fatalf("beside the layer: %v, %v", es, err)
+			t.Fatalf("outside the layer: %v, %v", es, err)
 		}
-		if b, err := os.ReadFile(beside); err != nil || string(b) != "kept" {
-			t.Fatalf("the file beside it: %q, %v", b, err)
+		if b, err := os.ReadFile(outside); err != nil || string(b) != "kept" {
+			t.Fatalf("the file outside it: %q, %v", b, err)
 		}
 	})
 }

@@ -61,8 +61,8 @@ func unpacked(t *testing.T) (dir string, x LayerIndex) {
 	return dir, x
 }
 
-// Trap 3: what a power cut leaves of a layer is found, by size or by content, and
-// is put back.
+// The damage that a power cut leaves in a layer is found, by size or by content, and is
+// repaired.
 func TestDamageIsFoundAndRestored(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, dir string)
@@ -84,22 +84,22 @@ func TestDamageIsFoundAndRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, x := unpacked(t)
 			for _, deep := range []bool{false, true} {
-				if d, err := x.Check(t.Context(), dir, deep); err != nil || d.Any() {
+				if d, err := x.Check(t.Context(), dir, deep); err != nil || d.Found() {
 					t.Fatalf("a whole layer: %s %v", d, err)
 				}
 			}
 			c.spoil(t, dir)
 			quick, err := x.Check(t.Context(), dir, false)
-			if err != nil || quick.Any() != c.quick {
+			if err != nil || quick.Found() != c.quick {
 				t.Errorf("by sizes: %s %v", quick, err)
 			}
-			if d, err := x.Check(t.Context(), dir, true); err != nil || !d.Any() {
+			if d, err := x.Check(t.Context(), dir, true); err != nil || !d.Found() {
 				t.Errorf("by contents: %s %v", d, err)
 			}
 			data, digest := blob(t)
 			mustLayer(t, RestoreLayer(t.Context(), dir, bytes.NewReader(data), digest, false))
-			if d, err := x.Check(t.Context(), dir, true); err != nil || d.Any() {
-				t.Errorf("after it was put back: %s %v", d, err)
+			if d, err := x.Check(t.Context(), dir, true); err != nil || d.Found() {
+				t.Errorf("after the restore: %s %v", d, err)
 			}
 		})
 	}
@@ -124,13 +124,13 @@ func TestAPathStaysInside(t *testing.T) {
 	}
 }
 
-// A copy that has rotted is not unpacked over a layer.
+// A corrupt copy is not unpacked over a layer.
 func TestARottenCopyChangesNothing(t *testing.T) {
 	dir, x := unpacked(t)
 	write(t, dir, "bin", "half")
 	data, digest := blob(t)
 	data[len(data)/2] ^= 1
-	if err := RestoreLayer(t.Context(), dir, bytes.NewReader(data), digest, false); err == nil || !strings.Contains(err.Error(), "rotted") {
+	if err := RestoreLayer(t.Context(), dir, bytes.NewReader(data), digest, false); err == nil || !strings.Contains(err.Error(), "corrupt") {
 		t.Fatal(err)
 	}
 	if d, err := x.Check(t.Context(), dir, true); err != nil || len(d.Size) != 1 {
@@ -159,7 +159,7 @@ func TestIndexesAreKept(t *testing.T) {
 			t.Fatalf("cut off after %d of %d bytes it is taken for whole", cut, len(whole))
 		}
 	}
-	mustLayer(t, s.Keep(nil))
+	mustLayer(t, s.Retain(nil))
 	if _, err := s.Load(digest); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}

@@ -26,16 +26,16 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// Runtime is what is asked of a node's container runtime.
+// Runtime is the node's container runtime, as this package needs it.
 type Runtime interface {
 	imagekeeper.Runtime
 	// Parts of an image in the runtime's store; cri.ErrNoImage if it is not there.
 	Parts(ctx context.Context, img cri.Target) ([]cri.Part, error)
-	// Refresh has the runtime look again at an image that was put back.
+	// Refresh makes the runtime read an image again that was repaired.
 	Refresh(ctx context.Context, img cri.Target) error
-	// Remove takes an image out, by name.
+	// Remove removes an image, by name.
 	Remove(ctx context.Context, name string) error
-	// RemovePods takes away the pods of before a restart; the kubelet makes new ones.
+	// RemovePods removes the pods from before a restart; the kubelet makes new ones.
 	RemovePods(ctx context.Context) error
 }
 
@@ -45,19 +45,19 @@ type Options struct {
 	Runtime Runtime
 	// BootID of the machine.
 	BootID string
-	// Open opens the runtime if Runtime is nil. One that cannot be opened is tried again.
+	// Open opens the runtime if Runtime is nil. A failure is retried.
 	Open func(ctx context.Context) (Runtime, error)
-	// Patience is how long images that cannot be put back are waited for.
+	// Patience is how long the check waits for images that it cannot restore.
 	Patience time.Duration
-	// ErrorPatience is how long errors of the check itself may hold up the kubelet
+	// ErrorPatience is how long errors of the check itself may delay the kubelet
 	// without any progress; by default a minute.
 	ErrorPatience time.Duration
 	// Pause between two tries.
 	Pause time.Duration
 	Log   *slog.Logger
 
-	// traffic is how many bytes this process has read and written; nil: as the kernel
-	// counts them.
+	// traffic is how many bytes this process has read and written; nil uses the kernel's
+	// count.
 	traffic func() int64
 }
 
@@ -65,26 +65,26 @@ type Options struct {
 const (
 	reportFile = "preflight.json"
 	cleanFile  = "clean-end"
-	// LockFile, below the run directory, is held by who changes images: this check, or the
-	// agent.
+	// LockFile, below the run directory, is held while images change: by this check, or by
+	// the agent.
 	LockFile = "hold.lock"
-	// runningFile, below the run directory, is locked while the check runs: the agent gives
-	// way to it.
+	// runningFile, below the run directory, is locked while the check runs: the agent
+	// waits for it.
 	runningFile = "preflight.lock"
 	// indexDir holds the indexes of layers.
 	indexDir = "layers"
 )
 
 const (
-	// errorPatience is how long errors of the check itself are waited for.
+	// errorPatience is how long errors of the check itself are retried.
 	errorPatience = time.Minute
-	// longest is how long the whole check may take while it makes progress: a comparison
+	// maxCheckTime is how long the whole check may take while it makes progress: a comparison
 	// of some hundred GB. Units wait longer than that.
-	longest = 30 * time.Minute
-	// runtimeTime is how long the runtime may take for an image without any byte read or
-	// written here: it unpacks layers by itself.
+	maxCheckTime = 30 * time.Minute
+	// runtimeTime is how long the runtime may take for an image while this process reads
+	// and writes nothing: the runtime unpacks layers by itself.
 	runtimeTime = 5 * time.Minute
-	// answerTime is how long it may take to list images.
+	// answerTime is how long the runtime may take to list images.
 	answerTime = 20 * time.Second
 )
 
@@ -99,8 +99,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		o.Log.Error("failed to make the run directory", "error", err)
 	}
 	defer markRunning(o.Config)()
-	c := &check{Options: o, begin: time.Now(), whole: map[string]bool{}, reloaded: map[string]bool{}, torn: map[string]bool{}, deep: unclean(o.Config)}
-	c.good = c.begin
+	c := &check{Options: o, started: time.Now(), intact: map[string]bool{}, reloaded: map[string]bool{}, torn: map[string]bool{}, deep: uncleanShutdown(o.Config)}
+	c.lastProgress = c.started
 	if c.deep {
 		o.Log.Info("last shutdown unclean or unknown; contents are compared")
 	}
@@ -108,8 +108,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		if r, done := Done(o.Config, o.BootID); done {
 			return r, nil
 		}
-		if r, ok := c.try(ctx); ok {
-			r.Seconds = time.Since(c.begin).Seconds()
+		if r, ok := c.tryOnce(ctx); ok {
+			r.Seconds = time.Since(c.started).Seconds()
 			return r, r.write(o)
 		}
 		sleep(ctx, o.Pause)
@@ -117,37 +117,37 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return Report{}, ctx.Err()
 }
 
-// try makes one attempt; ok says that the kubelet may start.
-func (c *check) try(ctx context.Context) (r Report, ok bool) {
-	c.alive()
-	last := time.Since(c.begin) >= c.Patience
-	r, err := c.watched(ctx, last)
+// tryOnce makes one attempt; ok says that the kubelet may start.
+func (c *check) tryOnce(ctx context.Context) (r Report, ok bool) {
+	c.writeHeartbeat()
+	last := time.Since(c.started) >= c.Patience
+	r, err := c.watchAttempt(ctx, last)
 	var stalled *stalledError
 	switch {
 	case ctx.Err() != nil:
 		return r, false
 	case errors.As(err, &stalled),
-		err != nil && (time.Since(c.good) >= c.ErrorPatience || time.Since(c.begin) >= longest):
-		return c.release(ctx, err), true
+		err != nil && (time.Since(c.lastProgress) >= c.ErrorPatience || time.Since(c.started) >= maxCheckTime):
+		return c.startUnchecked(ctx, err), true
 	case err != nil:
-		c.Log.Error("the kubelet waits: the check of its images failed and is repeated", "error", err, "until", c.good.Add(c.ErrorPatience).Format(time.TimeOnly))
+		c.Log.Error("the kubelet waits: the check of its images failed; retrying", "error", err, "until", c.lastProgress.Add(c.ErrorPatience).Format(time.TimeOnly))
 		return r, false
 	case r.OK || len(r.Missing) == 0:
 		return r, true
 	}
-	c.Log.Warn("the kubelet waits for images that this node has no copy of", "images", len(r.Missing), "image", r.Missing[0].Image, "error", r.Missing[0].Why, "until", c.begin.Add(c.Patience).Format(time.TimeOnly))
+	c.Log.Warn("the kubelet waits for images that this node has no copy of", "images", len(r.Missing), "image", r.Missing[0].Image, "error", r.Missing[0].Why, "until", c.started.Add(c.Patience).Format(time.TimeOnly))
 	return r, false
 }
 
-// release lets the kubelet start although the check could not be finished: refit must
-// never be the reason that a node stays down. Images that are known to be torn are taken
-// out first, as far as the runtime answers.
-func (c *check) release(ctx context.Context, why error) Report {
+// startUnchecked lets the kubelet start although the check could not finish: refit must
+// never keep a node down. It first removes images that are known to be torn, as far as the
+// runtime answers.
+func (c *check) startUnchecked(ctx context.Context, why error) Report {
 	r := Report{BootID: c.BootID, At: time.Now(), OK: true, Released: why.Error()}
 	c.Log.Error("THE KUBELET STARTS WITHOUT A FINISHED CHECK OF ITS IMAGES", "error", why)
 	var stalled *stalledError
 	if errors.As(why, &stalled) && stalled.hangs {
-		return r // what hangs may still be at work on the rest
+		return r // the hanging call may still work on the rest
 	}
 	partial := c.report
 	partial.BootID, partial.At, partial.OK, partial.Released = r.BootID, r.At, true, r.Released
@@ -155,7 +155,7 @@ func (c *check) release(ctx context.Context, why error) Report {
 	return partial
 }
 
-// removeTorn takes images out that are known to be torn.
+// removeTorn removes images that are known to be torn.
 func (c *check) removeTorn(ctx context.Context) (missing []Problem) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -178,34 +178,34 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// check is one run over all tries.
+// check is one run over all attempts.
 type check struct {
 	Options
 	deep bool
-	// begin of all tries, and when the last one made progress.
-	begin, good time.Time
-	// beats are counted for the kubelet's unit.
-	beats int
+	// started is the start of the first attempt, lastProgress when an attempt last made some.
+	started, lastProgress time.Time
+	// heartbeats are counted for the kubelet's unit.
+	heartbeats int
 	// torn are images with damage that is not repaired yet, by name.
 	torn map[string]bool
-	// inRuntime: a call to the runtime is under way that may take long.
+	// inRuntime: a call to the runtime is in progress that may take long.
 	inRuntime atomic.Bool
-	// played: the images were taken out for a drill.
+	// played: the images were removed for a drill.
 	played bool
-	whole  map[string]bool // files and directories that were found or made right
-	// reloaded are images that were taken out to be loaded anew.
+	intact map[string]bool // files and directories that are intact, or were repaired
+	// reloaded are images that were removed to be loaded again.
 	reloaded map[string]bool
 	lib      *bundlestore.Library
 	src      source
 	index    LayerIndexDir
-	// report of this try; what was done in earlier ones is carried over.
+	// report of this attempt; what earlier ones did is carried over.
 	report Report
 }
 
-// attempt looks at everything once and puts back what can be. last: what is torn
-// and cannot be put back is taken out, and that is the end.
+// attempt checks all images once and repairs what it can. last: it removes torn images that
+// it cannot repair, and the check ends.
 func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
-	unlock, err := c.awaitLock(ctx)
+	unlock, err := c.lockImages(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -214,7 +214,7 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 		return r, nil
 	}
 	c.report = Report{BootID: c.BootID, At: time.Now(), Unclean: c.deep, Restored: c.report.Restored, Damage: c.report.Damage, Files: c.report.Files, Bytes: c.report.Bytes, Layers: c.report.Layers}
-	w := desired.Read(c.Config.Path("want.json"), c.note)
+	w := desired.ReadFile(c.Config.Path("want.json"), c.recordProblem)
 	if w == nil {
 		// The API server may be on this very node: it must come up to send it again.
 		c.report.OK = true
@@ -223,12 +223,12 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	if err := c.open(ctx); err != nil {
 		return Report{}, err
 	}
-	c.lib = bundlestore.OpenLibrary(c.Config.StateDir, c.Log, c.note)
-	for name, err := range w.Shelve(c.lib) {
-		c.Log.Error("image that was made on the site cannot be assembled", "image", name, "error", err)
+	c.lib = bundlestore.OpenLibrary(c.Config.StateDir, c.Log, c.recordProblem)
+	for name, err := range w.StoreOverlays(c.lib) {
+		c.Log.Error("image built on the site cannot be assembled", "image", name, "error", err)
 	}
-	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.note)}, LayerIndexDir(c.Config.Path(indexDir))
-	err = c.look(ctx, w.Hold.Images, last)
+	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.recordProblem)}, LayerIndexDir(c.Config.Path(indexDir))
+	err = c.checkImages(ctx, w.Pins.Images, last)
 	return c.report, err
 }
 
@@ -240,24 +240,24 @@ func (c *check) open(ctx context.Context) (err error) {
 	return err
 }
 
-// note keeps a problem for the node's status.
-func (c *check) note(p statefile.Problem) {
+// recordProblem records a problem for the node's status.
+func (c *check) recordProblem(p statefile.Problem) {
 	c.Log.Error("state of the agent damaged", "file", p.Object, "error", p.Message)
 	statefile.At(c.Config.RunPath()).Add(p)
 }
 
-// look fills the report. An image that cannot be checked keeps no other one from being
-// checked, repaired and loaded.
-func (c *check) look(ctx context.Context, images []model.HeldImage, last bool) error {
-	if err := c.play(ctx, images); err != nil {
+// checkImages fills the report. An image that cannot be checked does not keep the others
+// from being checked, repaired and loaded.
+func (c *check) checkImages(ctx context.Context, images []model.PinSetImage, last bool) error {
+	if err := c.playDrill(ctx, images); err != nil {
 		return err
 	}
-	problems, failed := c.images(ctx, images)
+	problems, failed := c.repairImages(ctx, images)
 	if ctx.Err() != nil {
 		return errors.Join(failed, ctx.Err())
 	}
 	if last {
-		failed = errors.Join(failed, c.takeOut(ctx, images, problems))
+		failed = errors.Join(failed, c.removeUnrepaired(ctx, images, problems))
 	}
 	if err := errors.Join(failed, c.loadMissing(ctx, images, problems)); err != nil {
 		return err
@@ -274,14 +274,14 @@ func (c *check) look(ctx context.Context, images []model.HeldImage, last bool) e
 	return nil
 }
 
-// images makes whole what can be, and says what cannot.
-func (c *check) images(ctx context.Context, images []model.HeldImage) (problems map[string]string, failed error) {
+// repairImages repairs what it can, and says what it cannot.
+func (c *check) repairImages(ctx context.Context, images []model.PinSetImage) (problems map[string]string, failed error) {
 	problems = map[string]string{}
 	for _, img := range images {
 		if ctx.Err() != nil {
 			break
 		}
-		why, err := c.image(ctx, img)
+		why, err := c.repairImage(ctx, img)
 		switch {
 		case err != nil:
 			failed = errors.Join(failed, fmt.Errorf("image %s: %w", img.Name, err))
@@ -289,15 +289,15 @@ func (c *check) images(ctx context.Context, images []model.HeldImage) (problems 
 		case why != "":
 			problems[img.Name] = why
 		}
-		delete(c.torn, img.Name) // whole, gone, or taken out when patience ends
+		delete(c.torn, img.Name) // intact, gone, or removed when patience ends
 	}
 	return problems, failed
 }
 
-// loadMissing loads and pins, and looks at what was loaded.
-func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, problems map[string]string) error {
-	k := imagekeeper.NewKeeper(c.Runtime, c.Config.StateDir, c.note)
-	before, err := c.present(ctx, images)
+// loadMissing loads and pins missing images, and checks what was loaded.
+func (c *check) loadMissing(ctx context.Context, images []model.PinSetImage, problems map[string]string) error {
+	k := imagekeeper.NewKeeper(c.Runtime, c.Config.StateDir, c.recordProblem)
+	before, err := c.presentImages(ctx, images)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, probl
 	if err != nil {
 		return err
 	}
-	after, err := c.present(ctx, images)
+	after, err := c.presentImages(ctx, images)
 	if err != nil {
 		return err
 	}
@@ -316,27 +316,28 @@ func (c *check) loadMissing(ctx context.Context, images []model.HeldImage, probl
 			problems[img.Name] = err.Error()
 			continue
 		}
-		if err := c.came(ctx, img, before[img.Name], after[img.Name], problems); err != nil {
+		if err := c.classifyLoaded(ctx, img, before[img.Name], after[img.Name], problems); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// came says what became of an image that was there, or not, before all were loaded.
-func (c *check) came(ctx context.Context, img model.HeldImage, before, after bool, problems map[string]string) error {
+// classifyLoaded handles an image after all were loaded; before says whether it was there
+// already.
+func (c *check) classifyLoaded(ctx context.Context, img model.PinSetImage, before, after bool, problems map[string]string) error {
 	switch {
 	case !after && !img.Registry && problems[img.Name] == "":
-		problems[img.Name] = "it is not in the runtime, and this node has no whole copy of it"
+		problems[img.Name] = "it is not in the runtime, and this node has no complete copy of it"
 	case !before && after:
-		return c.loaded(ctx, img, problems)
+		return c.checkLoaded(ctx, img, problems)
 	}
 	return nil
 }
 
-// loaded looks at an image that just came in.
-func (c *check) loaded(ctx context.Context, img model.HeldImage, problems map[string]string) error {
-	why, err := c.image(ctx, img)
+// checkLoaded checks an image that was just loaded.
+func (c *check) checkLoaded(ctx context.Context, img model.PinSetImage, problems map[string]string) error {
+	why, err := c.repairImage(ctx, img)
 	if err != nil {
 		return err
 	}
@@ -344,17 +345,17 @@ func (c *check) loaded(ctx context.Context, img model.HeldImage, problems map[st
 		problems[img.Name] = why
 		return nil
 	}
-	c.restored(img, "loaded from this node's copy")
+	c.recordRestored(img, "loaded from this node's copy")
 	return nil
 }
 
-func (c *check) restored(img model.HeldImage, how string) {
-	c.Log.Info("an image is back", "image", img.Name, "how", how)
+func (c *check) recordRestored(img model.PinSetImage, how string) {
+	c.Log.Info("image restored", "image", img.Name, "how", how)
 	c.report.Restored = append(c.report.Restored, Restored{Image: img.Name, Digest: img.Digest, How: how})
 }
 
-// takeOut removes torn images that could not be put back.
-func (c *check) takeOut(ctx context.Context, images []model.HeldImage, problems map[string]string) error {
+// removeUnrepaired removes torn images that could not be repaired.
+func (c *check) removeUnrepaired(ctx context.Context, images []model.PinSetImage, problems map[string]string) error {
 	for _, img := range images {
 		why := problems[img.Name]
 		if why == "" {
@@ -363,17 +364,17 @@ func (c *check) takeOut(ctx context.Context, images []model.HeldImage, problems 
 		if _, err := c.Runtime.Parts(ctx, cri.Target{Name: img.Name, Digest: img.Digest}); errors.Is(err, cri.ErrNoImage) {
 			continue
 		}
-		c.Log.Error("torn image without a copy removed from the runtime, so that no pod starts from it", "image", img.Name, "error", why)
+		c.Log.Error("removing a torn image without a copy from the runtime, so that no pod starts from it", "image", img.Name, "error", why)
 		if err := c.Runtime.Remove(ctx, img.Name); err != nil {
 			return err
 		}
-		problems[img.Name] = why + "; it was taken out of the runtime"
+		problems[img.Name] = why + "; it was removed from the runtime"
 	}
 	return nil
 }
 
-// present are the images that the runtime reports under name and digest.
-func (c *check) present(ctx context.Context, images []model.HeldImage) (map[string]bool, error) {
+// presentImages are the images that the runtime reports under name and digest.
+func (c *check) presentImages(ctx context.Context, images []model.PinSetImage) (map[string]bool, error) {
 	asked, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	have, err := c.Runtime.Present(asked)
@@ -390,7 +391,7 @@ func (c *check) present(ctx context.Context, images []model.HeldImage) (map[stri
 	return out, nil
 }
 
-// Running reports whether a check is under way that the kubelet waits for.
+// Running reports whether a check is in progress that the kubelet waits for.
 func Running(c agentconfig.Config) bool {
 	if _, err := os.Stat(stampPath(c)); err == nil {
 		return false
@@ -402,8 +403,8 @@ func Running(c agentconfig.Config) bool {
 	return errors.Is(err, unix.EWOULDBLOCK)
 }
 
-// markRunning makes Running true until end is called. The agent, which asks by the same
-// lock, may hold it for a moment.
+// markRunning makes Running true until end is called. The agent asks with the same lock, and
+// may hold it for a moment.
 func markRunning(c agentconfig.Config) (end func()) {
 	for range 10 {
 		unlock, err := fsutil.Lock(c.RunPath(runningFile))
@@ -415,9 +416,9 @@ func markRunning(c agentconfig.Config) (end func()) {
 	return func() {}
 }
 
-// awaitLock waits for the agent to end a pass over the images. Where no lock can be made
-// there is none: to check matters more.
-func (c *check) awaitLock(ctx context.Context) (unlock func(), err error) {
+// lockImages waits for the agent to end a pass over the images. If the lock file cannot be
+// made it continues without: the check matters more.
+func (c *check) lockImages(ctx context.Context) (unlock func(), err error) {
 	for {
 		unlock, err = fsutil.Lock(c.Config.RunPath(LockFile))
 		if err == nil {

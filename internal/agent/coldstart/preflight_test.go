@@ -84,7 +84,7 @@ func newNode(t *testing.T) *node {
 	must(t, bundlestore.Copy(t.Context(), f, shelf, all, func(int64) {}))
 	w := &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1", Bundles: []v1alpha1.ApprovedBundle{{Digest: n.header.Digest}}}}
 	for _, i := range n.header.Metadata.Images {
-		w.Hold.Images = append(w.Hold.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: n.header.Digest})
+		w.Pins.Images = append(w.Pins.Images, model.PinSetImage{Name: i.Name, Digest: i.Digest, Bundle: n.header.Digest})
 	}
 	must(t, w.Save(n.conf.Path("want.json")))
 	n.runtime = &store{dir: filepath.Join(dir, "runtime"), names: map[string]string{}, pins: map[string]bool{}}
@@ -106,7 +106,7 @@ func (n *node) starts(t *testing.T) Report {
 
 func (n *node) ends(t *testing.T) {
 	t.Helper()
-	must(t, NoteEnd(n.conf, fmt.Sprint(n.boot)))
+	must(t, RecordShutdown(n.conf, fmt.Sprint(n.boot)))
 }
 
 func (n *node) whole(t *testing.T) {
@@ -129,7 +129,7 @@ func (n *node) whole(t *testing.T) {
 			x, err := IndexLayer(t.Context(), f)
 			must(t, err)
 			f.Close()
-			if d, err := x.Check(t.Context(), p.Dir, true); err != nil || d.Any() {
+			if d, err := x.Check(t.Context(), p.Dir, true); err != nil || d.Found() {
 				t.Errorf("%s: %s %v", i.Name, d, err)
 			}
 		}
@@ -145,7 +145,7 @@ type store struct {
 	taken []string
 	pods  int
 	deaf  int // answers that are errors
-	// strange makes a piece look torn that nobody can mend.
+	// strange makes a part look torn that cannot be repaired.
 	strange string
 }
 
@@ -156,14 +156,14 @@ func (s *store) fs(d string) string {
 	return filepath.Join(s.dir, "fs", strings.TrimPrefix(d, "sha256:"))
 }
 
-func (s *store) Present(context.Context) (out []pin.Present, err error) {
+func (s *store) Present(context.Context) (out []pin.RuntimeImage, err error) {
 	if s.deaf > 0 {
 		s.deaf--
 		return nil, errors.New("it does not answer")
 	}
 	for n, d := range s.names {
 		if _, err := s.children(d); err == nil { // as containerd: what it cannot read it does not list
-			out = append(out, pin.Present{ID: d, Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: s.pins[n]})
+			out = append(out, pin.RuntimeImage{ID: d, Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: s.pins[n]})
 		}
 	}
 	return out, nil
@@ -284,8 +284,8 @@ func zero(t *testing.T, path string) {
 	must(t, os.Truncate(path, 0))
 }
 
-// Whatever a power cut leaves of the runtime's store, the
-// node has its images when the kubelet starts, from its own copy alone.
+// For any damage by a power cut in the runtime's store, the node has its images when the
+// kubelet starts, from its own copy alone.
 func TestAfterAPowerCut(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n *node, img bundle.Image, children []string){
 		"nothing is torn": func(*testing.T, *node, bundle.Image, []string) {},
@@ -343,7 +343,7 @@ func TestAnOrderlyEndIsCheaper(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	n.whole(t)
-	if r = n.starts(t); !r.Unclean { // nobody noted an end since
+	if r = n.starts(t); !r.Unclean { // no shutdown was recorded since
 		t.Errorf("%+v", r)
 	}
 	// A note of another boot says nothing.
@@ -355,14 +355,14 @@ func TestAnOrderlyEndIsCheaper(t *testing.T) {
 	}
 }
 
-// Without a copy: what is torn is never started, what is whole is; the node comes
-// up, and the report says which images it lacks.
+// Without a copy a torn image never starts, and an intact one does. The node comes up, and
+// the report lists the missing images.
 func TestWithoutACopy(t *testing.T) {
 	n := newNode(t)
 	n.starts(t)
 	children, err := n.runtime.children(n.header.Metadata.Images[0].Digest)
 	must(t, err)
-	(&Indexer{Config: n.conf, Runtime: n.runtime, Log: slog.New(slog.DiscardHandler)}).Index(t.Context(), held(n), n.lib)
+	(&Indexer{Config: n.conf, Runtime: n.runtime, Log: slog.New(slog.DiscardHandler)}).Index(t.Context(), heldImages(n), n.lib)
 	must(t, n.lib.Collect(map[string]bool{n.header.Digest: true}, nil)) // no blob is kept
 	zero(t, n.runtime.file(children[2]))
 	zero(t, filepath.Join(n.runtime.fs(children[2]), "bin/a"))
@@ -375,16 +375,16 @@ func TestWithoutACopy(t *testing.T) {
 	}
 }
 
-func held(n *node) (out []model.HeldImage) {
+func heldImages(n *node) (out []model.PinSetImage) {
 	for _, i := range n.header.Metadata.Images {
-		out = append(out, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: n.header.Digest})
+		out = append(out, model.PinSetImage{Name: i.Name, Digest: i.Digest, Bundle: n.header.Digest})
 	}
 	return out
 }
 
-// The runtime's own blob mends its unpacked layer when the copy is gone; a copy
-// that has rotted is not used, and wanted again.
-func TestWhereItIsMendedFrom(t *testing.T) {
+// The runtime's own blob repairs its unpacked layer when the copy is gone; a corrupt copy
+// is not used, and is wanted again.
+func TestSourcesOfARepair(t *testing.T) {
 	n := newNode(t)
 	n.starts(t)
 	children, err := n.runtime.children(n.header.Metadata.Images[0].Digest)

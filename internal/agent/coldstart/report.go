@@ -21,55 +21,55 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// Report is what a look at the images found and did: the evidence of a cold start.
+// Report is what a check of the images found and did: the evidence of a cold start.
 type Report struct {
-	// BootID of the boot that was looked at.
+	// BootID of the boot that was checked.
 	BootID string `json:"bootID"`
-	// At is when the deciding try began, Seconds how long all of them took.
+	// At is when the deciding attempt started, Seconds how long all of them took.
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
-	// Unclean: the end before was no orderly one, or not known, so contents were
-	// compared and not only sizes.
+	// Unclean: the last shutdown was not clean, or is unknown, so contents were compared
+	// and not only sizes.
 	Unclean bool `json:"unclean"`
 	// Drill that this start was.
 	Drill string `json:"drill,omitempty"`
 	// OK: the kubelet may start.
 	OK bool `json:"ok"`
-	// Released says why the kubelet was let go without a finished check; Off that an
+	// Released says why the kubelet started without a finished check; Off that an
 	// administrator has switched it off.
 	Released string `json:"released,omitempty"`
 	Off      bool   `json:"off,omitempty"`
-	// Images that this node holds from bundles.
+	// Images that this node has pinned from bundles.
 	Images int `json:"images"`
 	// Layers that were compared; Files whose content was, and their Bytes.
-	// Unchecked layers are those of which nothing is known here.
+	// Unchecked layers are those whose content this node does not know.
 	Layers    int   `json:"layers"`
 	Files     int   `json:"files"`
 	Bytes     int64 `json:"bytes"`
 	Unchecked int   `json:"unchecked,omitempty"`
-	// Damage that was found, a sentence each.
+	// Damage that was found, in one sentence each.
 	Damage []string `json:"damage,omitempty"`
 	// Restored images; Missing ones could not be.
 	Restored []Restored `json:"restored,omitempty"`
 	Missing  []Problem  `json:"missing,omitempty"`
 }
 
-// Restored is an image that is back.
+// Restored is an image that was restored.
 type Restored struct {
 	Image  string `json:"image"`
 	Digest string `json:"digest"`
-	// How it came back.
+	// How it was restored.
 	How string `json:"how"`
 }
 
-// Problem is an image that is not whole.
+// Problem is an image that is not intact.
 type Problem struct {
 	Image string `json:"image"`
 	Why   string `json:"why"`
 }
 
 // write stamps this boot as checked, in memory and first: with the stamp the kubelet
-// starts, whatever becomes of the disk. The report on disk is best effort.
+// starts even if the disk fails. The report on disk is best effort.
 func (r Report) write(o Options) error {
 	c := o.Config
 	b, err := json.MarshalIndent(r, "", "  ")
@@ -79,12 +79,12 @@ func (r Report) write(o Options) error {
 	if err := fsutil.WriteFile(stampPath(c), b, 0o644); err != nil {
 		o.Log.Error("failed to write the stamp; the next start of the kubelet checks again", "error", err)
 	}
-	// What was an orderly end says nothing of the next one.
+	// A clean shutdown says nothing about the next one.
 	err = os.Remove(c.Path(cleanFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	err = errors.Join(err, fsutil.WriteFile(c.Path(reportFile), b, 0o600), drillDone(c, r))
+	err = errors.Join(err, fsutil.WriteFile(c.Path(reportFile), b, 0o600), recordDrillDone(c, r))
 	if err != nil {
 		o.Log.Error("failed to write the report to disk", "error", err)
 		statefile.At(c.RunPath()).Add(statefile.NotWritable(c.Path(reportFile), err))
@@ -124,29 +124,29 @@ func readReport(path string) (Report, error) {
 	return r, nil
 }
 
-// Done is the report of this boot, if it was looked at and the kubelet may start.
+// Done is the report of this boot, if it was checked and the kubelet may start.
 func Done(c agentconfig.Config, bootID string) (Report, bool) {
 	r, err := readReport(stampPath(c))
 	return r, err == nil && r.OK && r.BootID == bootID
 }
 
-// unclean: the machine did not end in an orderly way, as far as is known.
-func unclean(c agentconfig.Config) bool {
+// uncleanShutdown reports whether the last shutdown was not clean, as far as is known.
+func uncleanShutdown(c agentconfig.Config) bool {
 	b, err := os.ReadFile(c.Path(cleanFile))
 	last, lastErr := readReport(c.Path(reportFile))
 	return err != nil || lastErr != nil || strings.TrimSpace(string(b)) != last.BootID
 }
 
-// NoteEnd says that the machine ends in an orderly way; called while it goes down.
-func NoteEnd(c agentconfig.Config, bootID string) error {
+// RecordShutdown records that the machine shuts down cleanly; called while it goes down.
+func RecordShutdown(c agentconfig.Config, bootID string) error {
 	if err := fsutil.SyncFS(c.StateDir); err != nil {
 		return err
 	}
 	return fsutil.WriteFile(c.Path(cleanFile), []byte(bootID+"\n"), 0o600)
 }
 
-// Indexer keeps indexes of the layers of held images, so that they can be compared
-// later without unpacking anything, and without a copy of the blobs.
+// Indexer keeps indexes of the layers of pinned images, so that they can be compared later
+// without unpacking anything, and without a copy of the blobs.
 type Indexer struct {
 	Config  agentconfig.Config
 	Runtime interface {
@@ -154,13 +154,13 @@ type Indexer struct {
 	}
 	Log *slog.Logger
 
-	// noted are the images whose layers were noted, and the layers.
-	images, noted map[string]bool
+	// images are those whose layers were indexed, indexed the layers.
+	images, indexed map[string]bool
 }
 
-// Index makes the indexes that are missing and removes those of other layers. It
-// is the slow part of a check, done while nobody waits.
-func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bundlestore.Library) {
+// Index makes the missing indexes and removes those of other layers. It is the slow part of
+// a check, done while nothing waits for it.
+func (x *Indexer) Index(ctx context.Context, images []model.PinSetImage, lib *bundlestore.Library) {
 	all := map[string]bool{}
 	for _, img := range images {
 		all[pin.Key(img)] = true
@@ -174,24 +174,24 @@ func (x *Indexer) Index(ctx context.Context, images []model.HeldImage, lib *bund
 	for _, img := range images {
 		parts, err := x.Runtime.Parts(ctx, cri.Target{Name: img.Name, Digest: img.Digest})
 		if err != nil {
-			return // it is looked at again when all are held again
+			return // tried again when all images are pinned again
 		}
 		for _, p := range parts {
 			if p.Dir == "" || wanted[p.Digest] {
 				continue
 			}
 			wanted[p.Digest] = true
-			if x.noted[p.Digest] {
+			if x.indexed[p.Digest] {
 				continue
 			}
-			if _, err := c.indexOf(ctx, p.Digest, parts); err != nil {
-				x.Log.Warn("a layer cannot be noted for later checks", "image", img.Name, "error", err)
+			if _, err := c.layerIndex(ctx, p.Digest, parts); err != nil {
+				x.Log.Warn("failed to index a layer for later checks", "image", img.Name, "error", err)
 				return // tried again
 			}
 		}
 	}
-	x.images, x.noted = all, wanted
-	if err := shelf.Keep(wanted); err != nil {
-		x.Log.Warn("notes of old layers cannot be removed", "error", err)
+	x.images, x.indexed = all, wanted
+	if err := shelf.Retain(wanted); err != nil {
+		x.Log.Warn("failed to remove the indexes of old layers", "error", err)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// aliveFile, below the run directory, changes while the check is watched: the kubelet's
-// unit gives up a check whose process stands still.
-const aliveFile = "preflight.alive"
+// heartbeatFile, below the run directory, changes while the check is watched: the kubelet's
+// unit gives up a check whose process makes no progress.
+const heartbeatFile = "preflight.alive"
 
-// stalledError: an attempt neither ends nor makes progress.
+// stalledError is an attempt that neither ends nor makes progress.
 type stalledError struct {
 	after time.Duration
-	// hangs: the attempt did not even end when it was told to.
+	// hangs: the attempt did not end when it was canceled.
 	hangs bool
 }
 
@@ -32,13 +32,13 @@ type outcome struct {
 	err    error
 }
 
-// watched makes an attempt, and gives it up if it hangs, panics or takes too long.
-func (c *check) watched(ctx context.Context, last bool) (Report, error) {
+// watchAttempt makes an attempt, and gives it up if it hangs, panics or takes too long.
+func (c *check) watchAttempt(ctx context.Context, last bool) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	before := len(c.whole) + len(c.report.Restored)
+	before := len(c.intact) + len(c.report.Restored)
 	c.inRuntime.Store(false)
-	end := make(chan outcome, 1) // an attempt that is given up still ends some day
+	end := make(chan outcome, 1) // an attempt that was given up still ends some time
 	go func() {
 		var o outcome
 		defer func() {
@@ -51,15 +51,15 @@ func (c *check) watched(ctx context.Context, last bool) (Report, error) {
 	}()
 	o := c.await(ctx, cancel, end)
 	var stalled *stalledError
-	if !errors.As(o.err, &stalled) && len(c.whole)+len(c.report.Restored) > before {
-		c.good = time.Now()
+	if !errors.As(o.err, &stalled) && len(c.intact)+len(c.report.Restored) > before {
+		c.lastProgress = time.Now()
 	}
 	return o.report, o.err
 }
 
-// await waits for the end of an attempt as long as there is progress.
+// await waits for the end of an attempt while it makes progress.
 func (c *check) await(ctx context.Context, cancel func(), end <-chan outcome) outcome {
-	moved, seen := time.Now(), c.bytes()
+	moved, seen := time.Now(), c.countTraffic()
 	tick := time.NewTicker(min(time.Second, c.ErrorPatience/4+time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -68,22 +68,22 @@ func (c *check) await(ctx context.Context, cancel func(), end <-chan outcome) ou
 			return o
 		case <-tick.C:
 		}
-		c.alive()
-		if now := c.bytes(); now-seen > leastTraffic {
+		c.writeHeartbeat()
+		if now := c.countTraffic(); now-seen > minTraffic {
 			moved, seen = time.Now(), now
 		}
 		limit := c.ErrorPatience
 		if c.inRuntime.Load() {
 			limit = max(limit, runtimeTime)
 		}
-		if ctx.Err() == nil && time.Since(moved) < limit && time.Since(c.begin) < longest {
+		if ctx.Err() == nil && time.Since(moved) < limit && time.Since(c.started) < maxCheckTime {
 			continue
 		}
 		return c.giveUp(cancel, end, time.Since(moved))
 	}
 }
 
-// giveUp ends an attempt, if it lets itself be ended.
+// giveUp cancels an attempt, and waits a moment for it to end.
 func (c *check) giveUp(cancel func(), end <-chan outcome, after time.Duration) outcome {
 	cancel()
 	select {
@@ -97,17 +97,17 @@ func (c *check) giveUp(cancel func(), end <-chan outcome, after time.Duration) o
 	}
 }
 
-// leastTraffic is what counts as progress between two looks; to look costs some bytes.
-const leastTraffic = 4096
+// minTraffic is what counts as progress between two observations; observing costs some bytes.
+const minTraffic = 4096
 
-// alive changes the file that the kubelet's unit looks at.
-func (c *check) alive() {
-	c.beats++
-	_ = os.WriteFile(c.Config.RunPath(aliveFile), []byte(strconv.Itoa(os.Getpid())+" "+strconv.Itoa(c.beats)+"\n"), 0o600) // a hint
+// writeHeartbeat changes the file that the kubelet's unit reads.
+func (c *check) writeHeartbeat() {
+	c.heartbeats++
+	_ = os.WriteFile(c.Config.RunPath(heartbeatFile), []byte(strconv.Itoa(os.Getpid())+" "+strconv.Itoa(c.heartbeats)+"\n"), 0o600) // a hint
 }
 
-// bytes that were read and written so far.
-func (c *check) bytes() (sum int64) {
+// countTraffic is how many bytes were read and written so far.
+func (c *check) countTraffic() (sum int64) {
 	if c.traffic != nil {
 		return c.traffic()
 	}
@@ -124,9 +124,9 @@ func (c *check) bytes() (sum int64) {
 	return sum
 }
 
-// Off says why the check is switched off; empty if it is not. cmdline is the kernel's
+// DisabledBy says why the check is switched off; empty if it is not. cmdline is the kernel's
 // command line, file the one that an administrator makes.
-func Off(cmdline, file string) string {
+func DisabledBy(cmdline, file string) string {
 	if b, err := os.ReadFile(cmdline); err == nil {
 		for _, w := range bytes.Fields(b) {
 			if string(w) == "refit.preflight=off" {
@@ -140,7 +140,7 @@ func Off(cmdline, file string) string {
 	return ""
 }
 
-// Where Off looks on a node.
+// Paths for DisabledBy on a node.
 const (
 	KernelCommandLine = "/proc/cmdline"
 	OffFile           = "/etc/refit/preflight.off"

@@ -10,57 +10,57 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Shelve puts what images that were made on the site have of their own into the store,
-// beside the blobs of their bases. What is there and whole is not written again; what
-// has rotted is. It says, by name, which image cannot be put together, and why.
-func (w *State) Shelve(lib *bundlestore.Library) map[string]error {
+// StoreOverlays writes the blobs that images assembled on the site add to their bases into the
+// store. It rewrites corrupt blobs and skips whole ones. It returns the images that it cannot
+// assemble, by name, with the reason.
+func (w *State) StoreOverlays(lib *bundlestore.Library) map[string]error {
 	failed := map[string]error{}
-	for _, img := range w.Hold.Images {
-		if img.Made == "" {
+	for _, img := range w.Pins.Images {
+		if img.Overlay == "" {
 			continue
 		}
-		if err := w.shelve(img, lib); err != nil {
+		if err := w.storeOverlay(img, lib); err != nil {
 			failed[img.Name] = err
 		}
 	}
 	return failed
 }
 
-func (w *State) shelve(img model.HeldImage, lib *bundlestore.Library) error {
+func (w *State) storeOverlay(img model.PinSetImage, lib *bundlestore.Library) error {
 	if !strings.HasPrefix(img.Name, model.NoRegistry+"/") {
-		// Only an OS image is put together on a node: no pod's image comes so.
-		return fmt.Errorf("it is put together on this node, and its name does not begin with %s/", model.NoRegistry)
+		// Only OS images are assembled on a node, never images of pods.
+		return fmt.Errorf("assembled images must have a name below %s/", model.NoRegistry)
 	}
-	data := w.Made[img.Made]
+	data := w.Overlays[img.Overlay]
 	if data == "" {
-		return fmt.Errorf("there is no Content %s with its parts", img.Made)
+		return fmt.Errorf("find Content %s with the overlay of an image: not found", img.Overlay)
 	}
-	m, err := model.OpenMadeImage(data)
+	m, err := model.ParseImageOverlay(data)
 	if err != nil {
 		return err
 	}
-	if m.Digest != img.Digest || m.Base != img.Base || !m.Has(img.Digest) {
-		return fmt.Errorf("its parts are another image's (%.19s on %.19s)", m.Digest, m.Base)
+	if m.Digest != img.Digest || m.Base != img.Base || !m.HasBlob(img.Digest) {
+		return fmt.Errorf("overlay belongs to another image (%.19s on %.19s)", m.Digest, m.Base)
 	}
 	var errs []error
 	for _, b := range m.Blobs {
-		if b.Size > model.MaxMadeBlob {
-			return fmt.Errorf("blob %.19s is said to have %d bytes, at most %d are taken", b.Digest, b.Size, model.MaxMadeBlob)
+		if b.Size > model.MaxOverlayBlob {
+			return fmt.Errorf("blob %.19s has %d bytes, at most %d are allowed", b.Digest, b.Size, model.MaxOverlayBlob)
 		}
-		errs = append(errs, lib.Shelve(b.Digest, b.Size, b.Open))
+		errs = append(errs, lib.StoreBlob(b.Digest, b.Size, b.Decompress))
 	}
 	return errors.Join(errs...)
 }
 
-// OwnBlobs are the blobs of images that were made on the site, which no bundle brings.
+// OwnBlobs returns the overlay blobs of images assembled on the site, which are in no bundle.
 func (w *State) OwnBlobs() (out []string) {
-	for _, img := range w.Hold.Images {
-		if img.Made == "" {
+	for _, img := range w.Pins.Images {
+		if img.Overlay == "" {
 			continue
 		}
-		m, err := model.OpenMadeImage(w.Made[img.Made])
+		m, err := model.ParseImageOverlay(w.Overlays[img.Overlay])
 		if err != nil {
-			continue // said when it is shelved
+			continue // StoreOverlays reports it
 		}
 		for _, b := range m.Blobs {
 			if !slices.Contains(out, b.Digest) {

@@ -24,11 +24,11 @@ type State struct {
 	ReadBy     string                  `json:"readBy,omitempty"`
 	Generation int64                   `json:"generation"`
 	Spec       v1alpha1.NodeUpdateSpec `json:"spec"`
-	Hold       model.HoldList          `json:"hold"`
+	Pins       model.PinSet            `json:"hold"`
 	Trust      model.Trust             `json:"trust"`
-	// Made are the parts of images that were made on the site, by the Content that the
-	// hold list names, as text.
-	Made map[string]string `json:"made,omitempty"`
+	// Overlays are the overlays of images assembled on the site, as text, by the Content that
+	// the pin set names.
+	Overlays map[string]string `json:"made,omitempty"`
 	// Configs are the rendered configurations that the spec and the steps of its
 	// run name, as text.
 	Configs map[string]string `json:"configs,omitempty"`
@@ -40,19 +40,19 @@ type Rendered struct {
 	Config *model.NodeConfig
 }
 
-// Rendered are the configurations, the one that is wanted now first.
+// Rendered returns the configurations, the current one first.
 func (w *State) Rendered() []Rendered {
 	var out []Rendered
 	for _, name := range configNames(&w.Spec) {
 		c := &model.NodeConfig{}
-		if json.Unmarshal([]byte(w.Configs[name]), c) == nil && updaters.KnownConfig(c.Version) { // else who applies it says so
+		if json.Unmarshal([]byte(w.Configs[name]), c) == nil && updaters.KnownConfig(c.Version) { // else the updater reports it
 			out = append(out, Rendered{name, c})
 		}
 	}
 	return out
 }
 
-// configNames are the configurations that a spec names, its run too.
+// configNames returns the configurations that a spec and its run name.
 func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 	var out []string
 	add := func(name string) {
@@ -70,7 +70,7 @@ func configNames(spec *v1alpha1.NodeUpdateSpec) []string {
 	return out
 }
 
-// Approved are the digests that the controller named as approved.
+// Approved returns the digests that the controller named as approved.
 func (w *State) Approved() []string {
 	var out []string
 	for _, b := range w.Spec.Bundles {
@@ -79,7 +79,7 @@ func (w *State) Approved() []string {
 	return out
 }
 
-// Bundles are the digests that matter to this node: approved, held, run.
+// Bundles returns the bundles that this node needs: approved, in the pin set, or in the run.
 func (w *State) Bundles() []string {
 	var out []string
 	add := func(d string) {
@@ -90,10 +90,10 @@ func (w *State) Bundles() []string {
 	for _, b := range w.Spec.Bundles {
 		add(b.Digest)
 	}
-	for _, i := range w.Hold.Images {
+	for _, i := range w.Pins.Images {
 		add(i.Bundle)
 	}
-	for _, p := range w.Hold.Payloads {
+	for _, p := range w.Pins.Payloads {
 		add(p.Bundle)
 	}
 	if w.Spec.Run != nil {
@@ -102,12 +102,12 @@ func (w *State) Bundles() []string {
 	return out
 }
 
-// errEmpty: JSON that is no desired state.
-var errEmpty = errors.New("it has none of the fields of a desired state")
+// errEmpty: JSON that has no field of a desired state.
+var errEmpty = errors.New("no field of a desired state")
 
-// Read returns the desired state that was saved last; nil if there is none, or if the file
-// is damaged: the API server has it.
-func Read(path string, note statefile.Note) *State {
+// ReadFile returns the saved desired state; nil if there is none, or if the file is damaged. The
+// API server has it too.
+func ReadFile(path string, note statefile.Note) *State {
 	w := &State{}
 	if !statefile.Read(path, "the API server sends it again", func(b []byte) error {
 		if err := json.Unmarshal(b, w); err != nil {
@@ -123,29 +123,29 @@ func Read(path string, note statefile.Note) *State {
 	return w
 }
 
-// Save keeps it for the time after a restart.
+// Save writes the desired state to disk for the time after a restart.
 func (w *State) Save(path string) error {
 	b, err := json.Marshal(w)
 	if err != nil {
-		return fmt.Errorf("what this node was told: %w", err)
+		return fmt.Errorf("encode desired state: %w", err)
 	}
 	return fsutil.WriteFile(path, b, 0o600)
 }
 
-// Contents are read by name.
+// Contents reads Contents by name.
 type Contents interface {
 	Content(ctx context.Context, name string) (*v1alpha1.Content, error)
 }
 
-// Resolve reads the Contents that a NodeUpdate names, taking over from before
-// what has the same name. A hold list or trust list of a newer controller with members that
-// this agent may not ignore is a model.UnknownMembersError.
+// Resolve reads the Contents that a NodeUpdate names, and reuses those of the state before with
+// the same name. It returns a model.UnknownMembersError if a newer controller wrote members that
+// this agent must not ignore.
 func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *State) (*State, error) {
 	w := &State{ReadBy: version.Version(), Generation: nu.Generation, Spec: nu.Spec}
-	same := before != nil && before.ReadBy == w.ReadBy // another version ignored, or knew, other members
+	same := before != nil && before.ReadBy == w.ReadBy // another version of the agent ignored other members
 	if same && before.Spec.Pins == w.Spec.Pins {
-		w.Hold = before.Hold
-	} else if err := readContent(ctx, api, v1alpha1.ContentPins, w.Spec.Pins, &w.Hold); err != nil {
+		w.Pins = before.Pins
+	} else if err := readContent(ctx, api, v1alpha1.ContentPins, w.Spec.Pins, &w.Pins); err != nil {
 		return nil, err
 	}
 	if same && before.Spec.Trust == w.Spec.Trust {
@@ -153,40 +153,40 @@ func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before 
 	} else if err := readContent(ctx, api, v1alpha1.ContentTrust, w.Spec.Trust, &w.Trust); err != nil {
 		return nil, err
 	}
-	if err := w.readMade(ctx, api, before); err != nil {
+	if err := w.readOverlays(ctx, api, before); err != nil {
 		return nil, err
 	}
 	return w, w.readConfigs(ctx, api, before)
 }
 
-// readMade reads the parts of images that are not known already. One that is gone keeps
-// nothing else from the node: its image is not held then, and that is said.
-func (w *State) readMade(ctx context.Context, api Contents, before *State) error {
-	for _, i := range w.Hold.Images {
-		if i.Made == "" || w.Made[i.Made] != "" {
+// readOverlays reads the overlays that before does not have. A deleted one does not block the rest:
+// StoreOverlays reports its image.
+func (w *State) readOverlays(ctx context.Context, api Contents, before *State) error {
+	for _, i := range w.Pins.Images {
+		if i.Overlay == "" || w.Overlays[i.Overlay] != "" {
 			continue
 		}
 		text := ""
 		if before != nil {
-			text = before.Made[i.Made]
+			text = before.Overlays[i.Overlay]
 		}
 		if text == "" {
 			var err error
-			if text, err = contentText(ctx, api, v1alpha1.ContentOSImage, i.Made); apierrors.IsNotFound(err) {
+			if text, err = contentText(ctx, api, v1alpha1.ContentOSImage, i.Overlay); apierrors.IsNotFound(err) {
 				continue
 			} else if err != nil {
 				return err
 			}
 		}
-		if w.Made == nil {
-			w.Made = map[string]string{}
+		if w.Overlays == nil {
+			w.Overlays = map[string]string{}
 		}
-		w.Made[i.Made] = text
+		w.Overlays[i.Overlay] = text
 	}
 	return nil
 }
 
-// readConfigs reads the rendered configurations that are not known already.
+// readConfigs reads the rendered configurations that before does not have.
 func (w *State) readConfigs(ctx context.Context, api Contents, before *State) error {
 	for _, name := range configNames(&w.Spec) {
 		text := ""
@@ -216,22 +216,22 @@ func readContent(ctx context.Context, api Contents, kind, name string, into any)
 		return err
 	}
 	var unknown *model.UnknownMembersError
-	if err := model.ReadContent(text, into); errors.As(err, &unknown) {
-		return fmt.Errorf("content %.12s has %w: the controller is newer than this agent (refit %s), which keeps its state", name, err, version.Version())
+	if err := model.DecodeContent(text, into); errors.As(err, &unknown) {
+		return fmt.Errorf("content %.12s has %w: the controller is newer than this agent (refit %s), which keeps its previous desired state", name, err, version.Version())
 	} else if err != nil {
 		return fmt.Errorf("content %s: %w", name, err)
 	}
 	return nil
 }
 
-// contentText is the data of a Content, compared with its name.
+// contentText returns the data of a Content, verified against its name.
 func contentText(ctx context.Context, api Contents, kind, name string) (string, error) {
 	c, err := api.Content(ctx, name)
 	if err != nil {
 		return "", err
 	}
 	if got := v1alpha1.ContentName(kind, c.Data); got != name || c.Type != kind {
-		return "", fmt.Errorf("content %s is of type %s and its data makes the name %s: it was altered and is not used", name, c.Type, got)
+		return "", fmt.Errorf("content %s was altered and is not used: its type %s and its data give the name %s", name, c.Type, got)
 	}
 	return c.Data, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Whatever lies on the disk as the record of pins: it is read, or it counts as
-// missing and says so; the agent starts.
+// Any bytes on the disk as the record of pins are read, or count as missing with a problem
+// in the status; the agent starts.
 func FuzzPins(f *testing.F) {
 	f.Add([]byte(`{"r.example/a:1 sha256:1":["a","b"]}`))
 	f.Add(make([]byte, 64))
@@ -26,7 +26,7 @@ func FuzzPins(f *testing.F) {
 			t.Fatalf("%q: %+v, damaged %t", data, k.own, damaged)
 		}
 		if !damaged { // a record that was read can be written and read again
-			if err := k.save(); err != nil {
+			if err := k.saveRecord(); err != nil {
 				t.Fatal(err)
 			}
 			if again := NewKeeper(nil, dir, func(p statefile.Problem) { t.Fatalf("%+v", p) }); len(again.own) != len(k.own) {

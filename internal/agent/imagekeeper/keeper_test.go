@@ -30,9 +30,9 @@ func newMemory() *memory {
 	return &memory{names: map[string]string{}, pins: map[string]bool{}, fail: map[string]error{}}
 }
 
-func (m *memory) Present(context.Context) (out []pin.Present, err error) {
+func (m *memory) Present(context.Context) (out []pin.RuntimeImage, err error) {
 	for n, d := range m.names {
-		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: m.pins[n] && !m.deaf})
+		out = append(out, pin.RuntimeImage{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: m.pins[n] && !m.deaf})
 	}
 	return out, nil
 }
@@ -65,21 +65,21 @@ func (m *memory) Unpin(_ context.Context, names []string) error {
 // shelf says which images are complete.
 type shelf []string
 
-func (s shelf) Image(img model.HeldImage) (containerd.Image, bool) {
+func (s shelf) Image(img model.PinSetImage) (containerd.Image, bool) {
 	return containerd.Image{Name: img.Name, Digest: img.Digest}, slices.Contains(s, img.Name)
 }
-func (shelf) MayPull(model.HeldImage) bool       { return false }
+func (shelf) MayPull(model.PinSetImage) bool     { return false }
 func (shelf) Open(string) (io.ReadCloser, error) { return nil, errors.New("not used") }
 
-func list(names ...string) (out []model.HeldImage) {
+func list(names ...string) (out []model.PinSetImage) {
 	for _, n := range names {
-		out = append(out, model.HeldImage{Name: n, Digest: "sha256:" + n})
+		out = append(out, model.PinSetImage{Name: n, Digest: "sha256:" + n})
 	}
 	return out
 }
 
 func TestKeeper(t *testing.T) {
-	sync := func(t *testing.T, k *Keeper, want []model.HeldImage, src Source) Result {
+	sync := func(t *testing.T, k *Keeper, want []model.PinSetImage, src Source) Result {
 		t.Helper()
 		r, err := k.Sync(t.Context(), want, src, func(Result) {})
 		if err != nil {
@@ -128,7 +128,7 @@ func TestKeeper(t *testing.T) {
 			t.Fatalf("pins now: %v", m.pins)
 		}
 	})
-	t.Run("a pin or an image that was lost is put back", func(t *testing.T) {
+	t.Run("a lost pin or image is restored", func(t *testing.T) {
 		m := newMemory()
 		k := open(t, m, t.TempDir())
 		sync(t, k, list("a:1", "b:1"), shelf{"a:1", "b:1"})
@@ -196,7 +196,7 @@ func TestATagThatMovesStaysPinned(t *testing.T) {
 	m := newMemory()
 	k := NewKeeper(m, t.TempDir(), statefile.Ignore)
 	for _, digest := range []string{"sha256:1", "sha256:2"} {
-		want := []model.HeldImage{{Name: "a:1", Digest: digest}}
+		want := []model.PinSetImage{{Name: "a:1", Digest: digest}}
 		if _, err := k.Sync(t.Context(), want, shelf{"a:1"}, func(Result) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func TestADamagedRecordIsRebuilt(t *testing.T) {
 			m, dir := &owner{memory: newMemory(), own: map[string]bool{"contact:1": true}}, t.TempDir()
 			m.names["foreign:1"], m.pins["foreign:1"] = "sha256:f", true
 			m.names["contact:1"], m.pins["contact:1"] = "sha256:c", true
-			if err := os.WriteFile(filepath.Join(dir, contactFile), []byte(`{"names":["contact:1"]}`), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, firstContactFile), []byte(`{"names":["contact:1"]}`), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			all := shelf{"a:1", "b:1", "c:1"}

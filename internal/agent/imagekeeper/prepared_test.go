@@ -21,7 +21,7 @@ type slow struct {
 	asked int
 }
 
-func (s *slow) Present(ctx context.Context) ([]pin.Present, error) {
+func (s *slow) Present(ctx context.Context) ([]pin.RuntimeImage, error) {
 	all, err := s.listed.Present(ctx)
 	if s.asked++; s.asked < 40 {
 		for i := range all {
@@ -86,8 +86,8 @@ func keeper(t *testing.T, rt Runtime, dir string) *Keeper {
 	return k
 }
 
-// What is for loading only is there while images are
-// loaded; the list of pins is put back whoever took it away.
+// The list for loading exists only while images are loaded; the list of pins is restored
+// if others remove it.
 func TestARuntimeIsPrepared(t *testing.T) {
 	t.Run("for a whole pass, and what was for loading goes away", func(t *testing.T) {
 		rt := newListed()
@@ -106,7 +106,7 @@ func TestARuntimeIsPrepared(t *testing.T) {
 			t.Fatalf("%v, %d open, %d loads", err, rt.open, rt.loads)
 		}
 	})
-	t.Run("a list that somebody emptied is back with the next pass, without a load", func(t *testing.T) {
+	t.Run("a list that others emptied is restored in the next pass, without a load", func(t *testing.T) {
 		rt := newListed()
 		k := keeper(t, rt, t.TempDir())
 		pass(t, k, shelf{"a:1"}, "a:1")
@@ -144,17 +144,17 @@ func TestARuntimeIsPrepared(t *testing.T) {
 		restore()
 		pass(t, keeper(t, rt, dir), shelf{})
 		if len(rt.pins) != 0 {
-			t.Fatalf("nobody wants them and they stay pinned: %v", rt.pins)
+			t.Fatalf("they are not wanted and stay pinned: %v", rt.pins)
 		}
 	})
 }
 
 // "Deleting a pinned image by hand: back, and said from where."
-func TestWhatComesBackIsSaid(t *testing.T) {
+func TestRestoredImagesAreReported(t *testing.T) {
 	back := func(r Result) (out []string) {
 		for _, x := range r.Restored {
 			from := "came again"
-			if x.Own {
+			if x.FromLocalBlobs {
 				from = "own copy"
 			}
 			out = append(out, x.Image.Name+": "+from)

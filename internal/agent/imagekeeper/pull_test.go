@@ -28,16 +28,16 @@ func (r *registries) Pull(ctx context.Context, img containerd.Image) ([]string, 
 // online is a source whose registry images may be fetched.
 type online struct{ shelf }
 
-func (online) MayPull(img model.HeldImage) bool { return img.Registry }
+func (online) MayPull(img model.PinSetImage) bool { return img.Registry }
 
 // An image of no bundle is fetched by the runtime, and only such.
 func TestPullsWhatMayComeFromARegistry(t *testing.T) {
-	fetched := model.HeldImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true}
-	of := model.HeldImage{Name: "bundled:1", Digest: "sha256:b", Bundle: "sha256:x"}
+	fetched := model.PinSetImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true}
+	of := model.PinSetImage{Name: "bundled:1", Digest: "sha256:b", Bundle: "sha256:x"}
 	sync := func(t *testing.T, rt Runtime, src Source) Result {
 		t.Helper()
 		k := NewKeeper(rt, t.TempDir(), statefile.Ignore)
-		r, err := k.Sync(t.Context(), []model.HeldImage{fetched, of}, src, func(Result) {})
+		r, err := k.Sync(t.Context(), []model.PinSetImage{fetched, of}, src, func(Result) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestPullsWhatMayComeFromARegistry(t *testing.T) {
 			t.Fatalf("%v %+v", rt.pulls, r)
 		}
 	})
-	t.Run("a registry that is away is said, with the image", func(t *testing.T) {
+	t.Run("an unreachable registry is reported, with the image", func(t *testing.T) {
 		rt := &registries{memory: newMemory(), away: errors.New("connection refused")}
 		if r := sync(t, rt, online{shelf{of.Name}}); !errors.Is(r.Failed[fetched.Name], rt.away) || r.Fetched != 0 || !r.Complete() {
 			t.Fatalf("what bundles bring must be complete without it: %+v", r)
@@ -85,12 +85,12 @@ func (r *asked) Pull(ctx context.Context, img containerd.Image) ([]string, error
 // What needs credentials is not asked for without any: it is waited for, and gets
 // its name and its pin when the kubelet has fetched it.
 func TestWaitsForWhatTheKubeletFetches(t *testing.T) {
-	img := model.HeldImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true, Kubelet: true}
+	img := model.PinSetImage{Name: "r/app:1-b2", Digest: "sha256:n", Registry: true, Kubelet: true}
 	rt := &asked{registries: registries{memory: newMemory()}}
 	k := NewKeeper(rt, t.TempDir(), statefile.Ignore)
 	for _, here := range []bool{false, true} {
 		rt.here = here
-		r, err := k.Sync(t.Context(), []model.HeldImage{img}, online{}, func(Result) {})
+		r, err := k.Sync(t.Context(), []model.PinSetImage{img}, online{}, func(Result) {})
 		if err != nil || len(r.Failed) > 0 || r.Fetched == 1 != here || r.Waiting == 1 == here {
 			t.Fatalf("here %v: %+v %v", here, r, err)
 		}

@@ -5,9 +5,9 @@ import "strings"
 // setting is a line of a unit's [Service] section and the reason for it.
 type setting struct{ line, why string }
 
-// agentHardening takes from the agent what its work does not need. Nothing here may
-// give it a mount namespace of its own: systemd-sysext, ostree and bootc run below it
-// and mount for the host. docs/reference/hardening.md has the reasons for what stays.
+// agentHardening removes privileges that the agent does not need. It must not give the agent
+// a mount namespace of its own: systemd-sysext, ostree and bootc run below it and mount for
+// the host. docs/reference/hardening.md has the reasons for what stays.
 func agentHardening() []setting {
 	return append([]setting{
 		{"MemoryMax=1G", "Bounded input needs far less; an agent that grows is killed and restarted before pods are."},
@@ -16,7 +16,7 @@ func agentHardening() []setting {
 		{"TasksMax=1024", "Threads of the agent and of the host tools below it."},
 		{"CapabilityBoundingSet=" + strings.Join(agentCapabilities, " "), "What file writers, ostree and bootc need. No clock, module, raw I/O, network administration, boot."},
 		{"RestrictNamespaces=mnt net pid ipc uts", "Of host tools that mount, and of programs that run without rights; none needs user or cgroup namespaces."},
-	}, common()...)
+	}, commonHardening()...)
 }
 
 // agentCapabilities are what the agent and the host tools below it need.
@@ -42,10 +42,10 @@ func checkHardening() []setting {
 			"To restore files of layers with owner, mode, labels and attributes (trusted.overlay.* is CAP_SYS_ADMIN)."},
 		{"NoNewPrivileges=yes", "No program that it starts gains rights."},
 		{"RestrictNamespaces=yes", "It makes no namespace."},
-	}, common()...)
+	}, commonHardening()...)
 }
 
-func common() []setting {
+func commonHardening() []setting {
 	return []setting{
 		{"SystemCallFilter=~@clock @cpu-emulation @debug @module @obsolete @raw-io @reboot @swap", "No part of the work; restarts of the machine are asked of systemd. A list of what is denied: newer host tools need newer calls."},
 		{"SystemCallErrorNumber=EPERM", "A host tool gets an error and can say so."},
@@ -57,8 +57,8 @@ func common() []setting {
 	}
 }
 
-// lines of a unit file, each below its reason.
-func lines(all []setting) string {
+// settingLines are the lines of a unit file, each below its reason.
+func settingLines(all []setting) string {
 	var b strings.Builder
 	for _, s := range all {
 		b.WriteString("# " + s.why + "\n" + s.line + "\n")

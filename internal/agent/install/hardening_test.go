@@ -29,7 +29,7 @@ func TestExposure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for unit, text := range map[string]string{Unit: unitText("/bin/true"), Preflight: checkText("/bin/true")} {
+	for unit, text := range map[string]string{Unit: agentText("/bin/true"), Preflight: preflightText("/bin/true")} {
 		t.Run(unit, func(t *testing.T) {
 			path := filepath.Join(dir, unit)
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -55,7 +55,7 @@ func TestExposure(t *testing.T) {
 				t.Errorf("exposure %.1f, want at most %.1f:\n%s", score, worst[unit], out)
 			}
 			if row := fmt.Sprintf("| `%s` | %.1f |", unit, worst[unit]); !strings.Contains(string(page), row) {
-				t.Errorf("%s lacks the row %s", hardeningPage, row)
+				t.Errorf("%s misses the row %s", hardeningPage, row)
 			}
 			openSettings(t, tool, path, string(page))
 		})
@@ -95,7 +95,7 @@ func TestHardeningPage(t *testing.T) {
 	}
 	for _, s := range append(agentHardening(), checkHardening()...) {
 		if !strings.Contains(string(page), "`"+s.line+"`") {
-			t.Errorf("%s lacks %s", hardeningPage, s.line)
+			t.Errorf("%s misses %s", hardeningPage, s.line)
 		}
 	}
 }

@@ -40,12 +40,12 @@ type Places struct{ Root string }
 func (p Places) at(path string) string { return filepath.Join("/", p.Root, path) }
 
 // Binary is where the agent is put.
-func (p Places) Binary() string { return p.at("/usr/local/bin/refit-agent") }
-func (p Places) unit() string   { return p.at("/etc/systemd/system/" + Unit) }
-func (p Places) check() string  { return p.at("/etc/systemd/system/" + Preflight) }
+func (p Places) Binary() string        { return p.at("/usr/local/bin/refit-agent") }
+func (p Places) agentUnit() string     { return p.at("/etc/systemd/system/" + Unit) }
+func (p Places) preflightUnit() string { return p.at("/etc/systemd/system/" + Preflight) }
 
-// asks is the file by which the kubelet's unit asks whether it may start.
-func (p Places) asks() string {
+// kubeletDropin makes the kubelet's unit run the check before it starts.
+func (p Places) kubeletDropin() string {
 	return p.at("/etc/systemd/system/kubelet.service.d/20-refit-preflight.conf")
 }
 
@@ -54,17 +54,17 @@ func (p Places) config() string { return p.at(agentconfig.DefaultFile) }
 // Options of Install.
 type Options struct {
 	Places Places
-	// Config is added to what the configuration file has.
+	// Config is merged into the configuration file.
 	Config agentconfig.Config
 	// From is a bundle in a file or on a device; empty for none.
 	From string
-	// Digest that the bundle must have, empty for any: whoever names the medium
-	// by hand answers for it.
+	// Digest that the bundle must have, empty for any: a user who names the medium by
+	// hand vouches for it.
 	Digest string
 	// NoStart leaves the service alone.
 	NoStart bool
-	// Say is told what happens.
-	Say func(format string, args ...any)
+	// Printf prints progress.
+	Printf func(format string, args ...any)
 }
 
 // Report is what Install did.
@@ -80,7 +80,7 @@ type Report struct {
 	Started bool     `json:"started"`
 }
 
-// firstContact is remembered for uninstall.
+// firstContact is stored for uninstall.
 type firstContact struct {
 	Bundle string   `json:"bundle"`
 	Names  []string `json:"names"`
@@ -90,7 +90,7 @@ type firstContact struct {
 func Install(ctx context.Context, o Options) (Report, error) {
 	var r Report
 	if os.Geteuid() != 0 {
-		return r, errors.New("the agent is installed by root: run this with sudo")
+		return r, errors.New("installing the agent needs root: run this with sudo")
 	}
 	conf := o.Config
 	if o.From != "" {
@@ -109,12 +109,12 @@ func Install(ctx context.Context, o Options) (Report, error) {
 	if o.NoStart {
 		return r, nil
 	}
-	return r, start(ctx, o, &r)
+	return r, startAgent(ctx, o, &r)
 }
 
 // loadOwnImages loads the images of group refit, nothing else.
 func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error {
-	f, err := bundlereader.OpenPath(path)
+	f, err := bundlereader.OpenRaw(path)
 	if err != nil {
 		return err
 	}
@@ -127,11 +127,11 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 	if o.Digest != "" && o.Digest != h.Digest {
 		return &WrongBundleError{Path: path, Found: h.Digest, Name: h.Metadata.Name + " " + h.Metadata.Version, Expected: o.Digest}
 	}
-	o.Say("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
-	return loadGroup(ctx, o, f, r)
+	o.Printf("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
+	return loadRefitImages(ctx, o, f, r)
 }
 
-func loadGroup(ctx context.Context, o Options, f *bundlereader.File, r *Report) error {
+func loadRefitImages(ctx context.Context, o Options, f *bundlereader.File, r *Report) error {
 	c, err := openRuntime(ctx, o.Config, o.Places)
 	if err != nil {
 		return err
@@ -147,12 +147,12 @@ func loadGroup(ctx context.Context, o Options, f *bundlereader.File, r *Report) 
 		if err != nil {
 			return err
 		}
-		o.Say("image %s is loaded and pinned", img.Name)
+		o.Printf("image %s is loaded and pinned", img.Name)
 		r.Images = append(r.Images, img.Name)
 		contact.Names = append(contact.Names, names...)
 	}
 	if len(r.Images) == 0 {
-		o.Say("the bundle brings no image of refit: the controller needs one that can be pulled")
+		o.Printf("the bundle has no image of refit: the controller needs one that can be pulled")
 	}
 	b, err := json.Marshal(contact)
 	if err != nil {
@@ -161,8 +161,8 @@ func loadGroup(ctx context.Context, o Options, f *bundlereader.File, r *Report) 
 	return fsutil.WriteFile(contactFile(o), b, 0o600)
 }
 
-// openRuntime is the node's container runtime, as the configuration names it or
-// the kubelet uses it.
+// openRuntime opens the node's container runtime: the configured one, or the one that the
+// kubelet uses.
 func openRuntime(ctx context.Context, conf agentconfig.Config, places Places) (imagekeeper.NodeRuntime, error) {
 	socket := conf.Runtime
 	if socket == "" {
@@ -188,8 +188,8 @@ func sizeOf(h *bundle.Header, digest string) int64 {
 	return 0
 }
 
-// bundleBlobs reads blobs straight from the bundle; every chunk is compared as
-// it is read, and the runtime compares the whole.
+// bundleBlobs reads blobs straight from the bundle. Every chunk is compared while it is read,
+// and the runtime compares the whole blob.
 type bundleBlobs struct{ f *bundlereader.File }
 
 func (b bundleBlobs) Open(digest string) (io.ReadCloser, error) {
@@ -201,11 +201,11 @@ func (b bundleBlobs) Open(digest string) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("blob %s is not in the bundle: %w", digest, fs.ErrNotExist)
 }
 
-// WrongBundleError says that another bundle is on the medium than was named.
+// WrongBundleError says that the medium has another bundle than the expected one.
 type WrongBundleError struct{ Path, Found, Name, Expected string }
 
 func (e *WrongBundleError) Error() string {
-	return fmt.Sprintf("%s holds bundle %s, digest %s; expected was %s. Nothing was loaded or installed", e.Path, e.Name, e.Found, e.Expected)
+	return fmt.Sprintf("%s has bundle %s, digest %s; expected %s. Nothing was loaded or installed", e.Path, e.Name, e.Found, e.Expected)
 }
 
 func putFiles(o Options, conf agentconfig.Config, r *Report) error {
@@ -216,11 +216,11 @@ func putFiles(o Options, conf agentconfig.Config, r *Report) error {
 	if err != nil {
 		return err
 	}
-	if err := put(o.Places.config(), text, 0o644, r); err != nil {
+	if err := putFile(o.Places.config(), text, 0o644, r); err != nil {
 		return err
 	}
 	for _, f := range o.Places.units() {
-		if err := put(f.path, []byte(f.text), 0o644, r); err != nil {
+		if err := putFile(f.path, []byte(f.text), 0o644, r); err != nil {
 			return err
 		}
 	}
@@ -254,11 +254,11 @@ func putBinary(o Options, r *Report) error {
 	return nil
 }
 
-// mergeConfig keeps what an administrator wrote; what is given now wins, media
-// are added. A medium that is gone is forgotten. Fields that a newer version wrote stay as
-// they are: an older agent is installed all the same, and reports them.
+// mergeConfig keeps what an administrator wrote. New values win, media are added, and a
+// medium that is gone is removed. Fields of a newer version stay: an older agent is
+// installed all the same, and reports them.
 func mergeConfig(path string, add agentconfig.Config) ([]byte, error) {
-	have := agentconfig.Understand(path)
+	have := agentconfig.ReadOrRecover(path)
 	for _, f := range []struct{ to, from *string }{
 		{&have.Node, &add.Node}, {&have.Kubeconfig, &add.Kubeconfig}, {&have.StateDir, &add.StateDir},
 		{&have.Runtime, &add.Runtime}, {&have.Address, &add.Address},
@@ -282,7 +282,7 @@ func mergeConfig(path string, add agentconfig.Config) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	for name, value := range agentconfig.Unknown(path) {
+	for name, value := range agentconfig.UnknownFields(path) {
 		if _, known := all[name]; !known {
 			all[name] = value
 		}
@@ -294,7 +294,7 @@ func mergeConfig(path string, add agentconfig.Config) ([]byte, error) {
 	return append([]byte("# refit's agent; `refit-agent help run` explains the fields\n"), out...), nil
 }
 
-func put(path string, text []byte, mode fs.FileMode, r *Report) error {
+func putFile(path string, text []byte, mode fs.FileMode, r *Report) error {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, text) {
 		return nil
 	}
@@ -308,11 +308,11 @@ func put(path string, text []byte, mode fs.FileMode, r *Report) error {
 	return nil
 }
 
-// startTime is how long the service may take to say that it works.
-const startTime = 90 * time.Second
+// startTimeout is how long the service may take to report that it is ready.
+const startTimeout = 90 * time.Second
 
-func start(ctx context.Context, o Options, r *Report) error {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+func startAgent(ctx context.Context, o Options, r *Report) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	m, err := systemd.Connect(ctx)
 	if err != nil {
@@ -327,8 +327,8 @@ func start(ctx context.Context, o Options, r *Report) error {
 			return err
 		}
 	}
-	// The kubelet runs: by its next start this boot has been looked at. A look at a
-	// store that was filled before us may take minutes, and nobody waits for it.
+	// The kubelet runs already, and this boot is checked before its next start. Checking a
+	// store that was filled before may take minutes, so nothing waits for it here.
 	if err := m.Begin(ctx, Preflight); err != nil {
 		return err
 	}
@@ -344,34 +344,34 @@ func start(ctx context.Context, o Options, r *Report) error {
 		return err
 	}
 	r.Started = true
-	o.Say("%s runs", Unit)
+	o.Printf("%s runs", Unit)
 	return nil
 }
 
-// Removal is what Uninstall is told.
+// Removal are the options of Uninstall.
 type Removal struct {
 	Places Places
 	Config agentconfig.Config
-	// Unpin lets go of the images that refit pinned; otherwise they stay pinned.
+	// Unpin releases the images that refit pinned; otherwise they stay pinned.
 	Unpin bool
-	// KeepState leaves the state directory.
+	// KeepState keeps the state directory.
 	KeepState bool
-	Say       func(format string, args ...any)
+	Printf    func(format string, args ...any)
 }
 
 // Uninstall removes what Install made.
 func Uninstall(ctx context.Context, o Removal) error {
 	if os.Geteuid() != 0 {
-		return errors.New("the agent is removed by root: run this with sudo")
+		return errors.New("removing the agent needs root: run this with sudo")
 	}
 	if o.Config.StateDir == "" {
 		o.Config.StateDir = o.Places.at(agentconfig.DefaultStateDir)
 	}
-	if err := stop(ctx, o); err != nil {
+	if err := stopUnits(ctx, o); err != nil {
 		return err
 	}
 	if o.Unpin {
-		if err := unpin(ctx, o); err != nil {
+		if err := releasePins(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -383,14 +383,14 @@ func Uninstall(ctx context.Context, o Removal) error {
 			return fmt.Errorf("uninstall: %w", err)
 		}
 	}
-	o.Say("the agent is removed")
+	o.Printf("the agent is removed")
 	return nil
 }
 
-// removeFiles removes what Install wrote; what the kubelet asks goes before what
-// answers.
+// removeFiles removes what Install wrote: the kubelet's drop-in before the binary that it
+// calls.
 func removeFiles(p Places) error {
-	files := []string{p.Binary(), p.config(), agentconfig.Last(p.config())}
+	files := []string{p.Binary(), p.config(), agentconfig.LastValidPath(p.config())}
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
 	}
@@ -399,13 +399,13 @@ func removeFiles(p Places) error {
 			return err
 		}
 	}
-	_ = os.Remove(filepath.Dir(p.asks()))   // only if nothing else is in it
-	_ = os.Remove(filepath.Dir(p.config())) // only if nothing else is in it
+	_ = os.Remove(filepath.Dir(p.kubeletDropin())) // only if nothing else is in it
+	_ = os.Remove(filepath.Dir(p.config()))        // only if nothing else is in it
 	return nil
 }
 
-// removeState removes the state directory. One that an administrator chose may
-// hold more than ours: of it only what the agent makes, and itself if it is empty
+// removeState removes the state directory. A directory that an administrator chose may have
+// other files: there it removes only the agent's files, and the directory if it is empty
 // then.
 func removeState(o Removal) error {
 	dir := o.Config.StateDir
@@ -428,8 +428,8 @@ func removeState(o Removal) error {
 	return nil
 }
 
-func stop(ctx context.Context, o Removal) error {
-	for unit, file := range map[string]string{Unit: o.Places.unit(), Preflight: o.Places.check()} {
+func stopUnits(ctx context.Context, o Removal) error {
+	for unit, file := range map[string]string{Unit: o.Places.agentUnit(), Preflight: o.Places.preflightUnit()} {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -452,13 +452,13 @@ func stopUnit(ctx context.Context, unit string) error {
 	return m.Disable(ctx, unit)
 }
 
-func unpin(ctx context.Context, o Removal) error {
+func releasePins(ctx context.Context, o Removal) error {
 	c, err := openRuntime(ctx, o.Config, o.Places)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	k := imagekeeper.NewKeeper(c, o.Config.StateDir, func(p statefile.Problem) { o.Say("%s", p.Message) })
+	k := imagekeeper.NewKeeper(c, o.Config.StateDir, func(p statefile.Problem) { o.Printf("%s", p.Message) })
 	if err := k.ReleaseAll(ctx); err != nil {
 		return err
 	}

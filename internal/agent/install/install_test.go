@@ -18,18 +18,18 @@ import (
 func root(t *testing.T) Places {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: refit-agent install refuses anybody else")
+		t.Skip("needs root: refit-agent install refuses other users")
 	}
 	return Places{Root: t.TempDir()}
 }
 
-func say(t *testing.T) func(string, ...any) { return func(f string, a ...any) { t.Logf(f, a...) } }
+func discard(t *testing.T) func(string, ...any) { return func(f string, a ...any) { t.Logf(f, a...) } }
 
 func TestInstall(t *testing.T) {
 	t.Run("twice is once, and what an administrator wrote stays", func(t *testing.T) {
 		p := root(t)
-		stick := filepath.Join(t.TempDir(), "stick")
-		if err := os.WriteFile(stick, nil, 0o600); err != nil {
+		medium := filepath.Join(t.TempDir(), "medium")
+		if err := os.WriteFile(medium, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.MkdirAll(filepath.Dir(p.config()), 0o755); err != nil {
@@ -38,47 +38,47 @@ func TestInstall(t *testing.T) {
 		if err := os.WriteFile(p.config(), []byte("address: 10.1.1.1\nmedia: [/gone]\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Places: p, NoStart: true, Say: say(t), Config: agentconfig.Config{Node: "n1", Media: []string{stick}}}
+		o := Options{Places: p, NoStart: true, Printf: discard(t), Config: agentconfig.Config{Node: "n1", Media: []string{medium}}}
 		r, err := Install(t.Context(), o)
 		if err != nil || len(r.Changed) != 5 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		got, err := agentconfig.Read(p.config())
+		got, err := agentconfig.ReadFile(p.config())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(agentconfig.Config{Node: "n1", Address: "10.1.1.1", Media: []string{stick}}, got); d != "" {
+		if d := cmp.Diff(agentconfig.Config{Node: "n1", Address: "10.1.1.1", Media: []string{medium}}, got); d != "" {
 			t.Fatal(d)
 		}
 		if r, err = Install(t.Context(), o); err != nil || len(r.Changed) != 0 {
 			t.Fatalf("the second time %v was changed, %v", r.Changed, err)
 		}
-		unit, err := os.ReadFile(p.unit())
+		unit, err := os.ReadFile(p.agentUnit())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"Before=kubelet.service", "After=network-online.target local-fs.target containerd.service", "KillMode=process", "Restart=always"} {
 			if !strings.Contains(string(unit), want) {
-				t.Errorf("the unit lacks %s", want)
+				t.Errorf("the unit misses %s", want)
 			}
 		}
-		check, err := os.ReadFile(p.check())
+		check, err := os.ReadFile(p.preflightUnit())
 		if err != nil {
 			t.Fatal(err)
 		}
-		asks, err := os.ReadFile(p.asks())
+		asks, err := os.ReadFile(p.kubeletDropin())
 		if err != nil {
 			t.Fatal(err)
 		}
 		// No unit waits for ever, and a runtime that is restarted stops neither.
 		for _, want := range []string{"Type=oneshot", "RemainAfterExit=yes", "Restart=on-failure", "Before=kubelet.service", "TimeoutStartSec=2700"} {
 			if !strings.Contains(string(check), want) {
-				t.Errorf("the check's unit lacks %s", want)
+				t.Errorf("the check's unit misses %s", want)
 			}
 		}
 		for _, want := range []string{"ExecStartPre=-/bin/sh", "Restart=always", "After=refit-preflight.service", "StartLimitIntervalSec=0", "TimeoutStartSec=2700"} {
 			if !strings.Contains(string(asks), want) {
-				t.Errorf("the kubelet's file lacks %s", want)
+				t.Errorf("the kubelet's drop-in misses %s", want)
 			}
 		}
 		for _, text := range [][]byte{check, asks} {
@@ -95,11 +95,11 @@ func TestInstall(t *testing.T) {
 	})
 	t.Run("another bundle than the named one: nothing is installed", func(t *testing.T) {
 		p := root(t)
-		stick := filepath.Join(t.TempDir(), "stick")
-		if err := os.WriteFile(stick, bundletest.Bytes(t, bundletest.Tiny()), 0o600); err != nil {
+		medium := filepath.Join(t.TempDir(), "medium")
+		if err := os.WriteFile(medium, bundletest.Bytes(t, bundletest.Tiny()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Install(t.Context(), Options{Places: p, NoStart: true, Say: say(t), From: stick, Digest: "sha256:other"})
+		_, err := Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t), From: medium, Digest: "sha256:other"})
 		var wrong *WrongBundleError
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), "sha256:other") || !strings.Contains(err.Error(), wrong.Found) {
 			t.Fatalf("got %v", err)
@@ -108,13 +108,13 @@ func TestInstall(t *testing.T) {
 			t.Fatal("the binary was installed all the same")
 		}
 	})
-	t.Run("a stick without a bundle is refused", func(t *testing.T) {
+	t.Run("a medium without a bundle is refused", func(t *testing.T) {
 		p := root(t)
-		stick := filepath.Join(t.TempDir(), "stick")
-		if err := os.WriteFile(stick, []byte("holiday pictures"), 0o600); err != nil {
+		medium := filepath.Join(t.TempDir(), "medium")
+		if err := os.WriteFile(medium, []byte("holiday pictures"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Say: say(t), From: stick}); !errors.Is(err, bundle.ErrNotBundle) {
+		if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t), From: medium}); !errors.Is(err, bundle.ErrNotBundle) {
 			t.Fatalf("got %v", err)
 		}
 	})
@@ -122,7 +122,7 @@ func TestInstall(t *testing.T) {
 
 func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 	p := root(t)
-	if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Say: say(t)}); err != nil {
+	if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t)}); err != nil {
 		t.Fatal(err)
 	}
 	foreign := filepath.Join(filepath.Dir(p.config()), "notes")
@@ -136,12 +136,12 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 		}
 	}
 	// The units were never started; without their files nothing is stopped either.
-	for _, f := range []string{p.unit(), p.check()} {
+	for _, f := range []string{p.agentUnit(), p.preflightUnit()} {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := Removal{Places: p, Config: agentconfig.Config{StateDir: state}, Say: say(t)}
+	o := Removal{Places: p, Config: agentconfig.Config{StateDir: state}, Printf: discard(t)}
 	for range 2 {
 		if err := Uninstall(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 	if err := Uninstall(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{p.Binary(): false, p.asks(): false, p.config(): false, state: false, foreign: true, theirs: true, ours: false} {
+	for path, want := range map[string]bool{p.Binary(): false, p.kubeletDropin(): false, p.config(): false, state: false, foreign: true, theirs: true, ours: false} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: there: %v, want %v", path, err == nil, want)
 		}
@@ -184,7 +184,7 @@ func TestInstallOverAConfigurationThatIsNotUnderstoodWhole(t *testing.T) {
 			if err := os.WriteFile(p.config(), []byte(x.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			o := Options{Places: p, NoStart: true, Say: say(t), Config: agentconfig.Config{Node: "n1"}}
+			o := Options{Places: p, NoStart: true, Printf: discard(t), Config: agentconfig.Config{Node: "n1"}}
 			if _, err := Install(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}

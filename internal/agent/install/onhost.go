@@ -14,37 +14,37 @@ import (
 // hostRoot is the root of the node's pid 1, seen from a pod in its pid namespace.
 const hostRoot = "/proc/1/root"
 
-// landing is where this program is put on the host before it installs itself.
-const landing = "/var/tmp/refit-agent.install"
+// hostProgram is where this program is copied to on the host before it installs itself.
+const hostProgram = "/var/tmp/refit-agent.install"
 
-// OnHost copies this program to the host and lets it install itself there, in
-// the host's root. Standard output is that of the installer.
+// OnHost copies this program to the host, and runs its installation there, in the host's
+// root. Standard output is that of the installer.
 func OnHost(ctx context.Context, stdout, stderr io.Writer) error {
-	return install(ctx, hostRoot, stdout, stderr)
+	return installOnHost(ctx, hostRoot, stdout, stderr)
 }
 
-func install(ctx context.Context, root string, stdout, stderr io.Writer) error {
-	if err := anotherRoot(root); err != nil {
+func installOnHost(ctx context.Context, root string, stdout, stderr io.Writer) error {
+	if err := checkHostRoot(root); err != nil {
 		return err
 	}
-	program := filepath.Join(root, landing)
+	program := filepath.Join(root, hostProgram)
 	if err := copySelf(program); err != nil {
 		return fmt.Errorf("copying the agent to the host: %w", err)
 	}
 	defer os.Remove(program)
-	c := exec.CommandContext(ctx, landing, "install")
+	c := exec.CommandContext(ctx, hostProgram, "install")
 	c.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	c.Dir, c.Env = "/", []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	c.Stdout, c.Stderr = stdout, stderr
 	if err := c.Run(); err != nil {
-		return fmt.Errorf("installing on the host: %w; its words are above", err)
+		return fmt.Errorf("installing on the host: %w; its output is above", err)
 	}
 	return nil
 }
 
-// anotherRoot refuses to install into our own root: then the pod does not see
-// the node's processes, and pid 1 is its own.
-func anotherRoot(root string) error {
+// checkHostRoot refuses to install into the pod's own root: then the pod does not see the
+// node's processes, and pid 1 is its own.
+func checkHostRoot(root string) error {
 	theirs, err := os.Stat(root)
 	if err != nil {
 		return fmt.Errorf("the root of the node's pid 1: %w; the pod needs hostPID: true and privileged: true", err)

@@ -11,18 +11,18 @@ import (
 
 func TestOurOwnRootIsRefused(t *testing.T) {
 	t.Parallel()
-	err := install(context.Background(), "/", io.Discard, io.Discard)
+	err := installOnHost(context.Background(), "/", io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "hostPID") {
 		t.Fatalf("installing into our own root: %v", err)
 	}
-	if _, err := os.Stat(landing); err == nil {
+	if _, err := os.Stat(hostProgram); err == nil {
 		t.Error("something was written before the refusal")
 	}
 }
 
-func TestAHostThatIsNotThereIsSaid(t *testing.T) {
+func TestAMissingHostIsReported(t *testing.T) {
 	t.Parallel()
-	if err := install(context.Background(), filepath.Join(t.TempDir(), "none"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "privileged") {
+	if err := installOnHost(context.Background(), filepath.Join(t.TempDir(), "none"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "privileged") {
 		t.Fatalf("a root that is not there: %v", err)
 	}
 }

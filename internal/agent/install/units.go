@@ -5,18 +5,18 @@ import "strings"
 // unitFile is one file that systemd reads.
 type unitFile struct{ path, text string }
 
-// units in the order in which they are written: who asks comes after who answers.
+// units in the order in which they are written: the kubelet's drop-in after the units it needs.
 func (p Places) units() []unitFile {
 	return []unitFile{
-		{p.check(), checkText(p.Binary())},
-		{p.unit(), unitText(p.Binary())},
-		{p.asks(), asksText(p.Binary())},
+		{p.preflightUnit(), preflightText(p.Binary())},
+		{p.agentUnit(), agentText(p.Binary())},
+		{p.kubeletDropin(), kubeletDropinText(p.Binary())},
 	}
 }
 
-// unitText orders the agent before the kubelet without tying them: an agent
-// that fails must never keep a node from coming up.
-func unitText(binary string) string {
+// agentText orders the agent before the kubelet without a dependency: an agent that fails
+// must never keep a node from coming up.
+func agentText(binary string) string {
 	return `[Unit]
 Description=refit node agent
 Documentation=https://github.com/refit-dev/refit
@@ -33,18 +33,18 @@ RestartSec=2
 KillMode=process
 TimeoutStartSec=60
 TimeoutStopSec=20
-` + lines(agentHardening()) + `
+` + settingLines(agentHardening()) + `
 [Install]
 WantedBy=multi-user.target
 `
 }
 
-// checkText is the check of the images at the start of the machine. It is after
-// the container runtime, which starts by itself, and requires nothing: a runtime
-// that is restarted later stops neither it nor the kubelet. It is not required by
-// the kubelet either: systemd would give up a kubelet whose requirement failed and
-// never try it again. What keeps the kubelet from starting is in its own unit.
-func checkText(binary string) string {
+// preflightText is the check of the images at the start of the machine. It starts after the
+// container runtime, and requires nothing: a later restart of the runtime stops neither the
+// check nor the kubelet. The kubelet does not require it either: systemd would give up a
+// kubelet whose requirement failed and never try it again. The kubelet's own unit keeps the
+// kubelet from starting.
+func preflightText(binary string) string {
 	return `[Unit]
 Description=refit check of this node's images before the kubelet starts
 Documentation=https://github.com/refit-dev/refit
@@ -55,28 +55,28 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=` + ask(binary) + `
+ExecStart=` + preflightCommand(binary) + `
 ExecStop=-` + binary + ` preflight --stopping
 Restart=on-failure
 RestartSec=5
-TimeoutStartSec=` + checkTime + `
+TimeoutStartSec=` + preflightTimeout + `
 TimeoutStopSec=30
-` + lines(checkHardening()) + `
+` + settingLines(checkHardening()) + `
 [Install]
 WantedBy=multi-user.target
 `
 }
 
-// checkTime is longer than any check: the check itself ends after 30 minutes, and a
-// process that stands still is given up after one.
-const checkTime = "2700"
+// preflightTimeout is longer than any check: the check itself ends after 30 minutes, and a
+// process without progress is given up after one.
+const preflightTimeout = "2700"
 
-// ask is a command that ends when the kubelet may start, whatever the check does: it may
-// be missing, fail, crash again and again, or hang on a disk so that nothing can kill it.
-// What counts is the stamp in /run, with this boot's ID, not the end of the process. A
-// check that makes its file in /run no newer for a minute is given up, one that crashes is
-// started three times. It always ends with success.
-func ask(binary string) string {
+// preflightCommand is a command that ends when the kubelet may start. It must end for every
+// failure of the check: a missing program, an error, repeated crashes, or a hung disk so
+// that no signal can kill it. It waits for the stamp in /run with this boot's ID, not for
+// the end of the process. It gives up a check whose file in /run has not changed for a
+// minute, and starts one that crashes three times. It always exits with success.
+func preflightCommand(binary string) string {
 	script := strings.Join([]string{
 		`boot=$(cat /proc/sys/kernel/random/boot_id)`,
 		`run=/run/refit`,
@@ -91,23 +91,23 @@ func ask(binary string) string {
 		`mkdir -p $run; echo "$boot the check of the images $why" >$run/preflight.released`,
 		`echo "refit: THE KUBELET STARTS WITHOUT A CHECK OF ITS IMAGES: the check $why" >&2`,
 	}, "; ")
-	// systemd reads $ and % before the shell does.
+	// systemd expands $ and % before the shell does.
 	return `/bin/sh -c '` + strings.NewReplacer("$", "$$", "%", "%%").Replace(script) + `; exit 0'`
 }
 
-// asksText has the kubelet's unit make the same check before every start. It is over at
-// once if this boot was checked. Without the program, or if it is of no use, the kubelet
-// starts all the same: refit must never be the reason that a node stays down.
-func asksText(binary string) string {
+// kubeletDropinText makes the kubelet's unit run the same check before every start. It is
+// over at once if this boot was checked. If the program is missing or fails, the kubelet
+// starts all the same: refit must never keep a node down.
+func kubeletDropinText(binary string) string {
 	return `# Written by refit: no kubelet starts on images that a power cut has torn.
 [Unit]
 After=` + Preflight + `
 StartLimitIntervalSec=0
 
 [Service]
-ExecStartPre=-` + ask(binary) + `
+ExecStartPre=-` + preflightCommand(binary) + `
 Restart=always
 RestartSec=10
-TimeoutStartSec=` + checkTime + `
+TimeoutStartSec=` + preflightTimeout + `
 `
 }

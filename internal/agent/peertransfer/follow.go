@@ -9,12 +9,12 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
-// follow keeps what is known of a neighbour fresh while this node lacks something:
-// by its news, or by asking again and again one that tells none.
-func (f *fetch) follow(ctx context.Context, src *source) {
+// followPeer keeps the state of a peer fresh while this node misses chunks: by the peer's
+// news, or by repeated requests to a peer that sends none.
+func (f *fetch) followPeer(ctx context.Context, src *peerState) {
 	for {
-		if f.aside(src) <= 0 {
-			f.listen(ctx, src)
+		if f.backoffLeft(src) <= 0 {
+			f.readNews(ctx, src)
 		}
 		if !sleep(ctx, f.s.Poll) {
 			return
@@ -22,21 +22,21 @@ func (f *fetch) follow(ctx context.Context, src *source) {
 	}
 }
 
-// listen returns when the neighbour says nothing any more.
-func (f *fetch) listen(ctx context.Context, src *source) {
+// readNews returns when the peer ends its news.
+func (f *fetch) readNews(ctx context.Context, src *peerState) {
 	err := src.peer.News(ctx, f.shelf.Digest(), f.shelf.Chunks(),
-		func(have []byte) { f.knows(src, have) },
-		func(n int) { f.came(src, n) })
+		func(have []byte) { f.setBitmap(src, have) },
+		func(n int) { f.addChunk(src, n) })
 	if errors.Is(err, peerapi.ErrNotHere) {
-		f.refresh(ctx, src)
+		f.refreshBitmap(ctx, src)
 		return
 	}
-	if ctx.Err() == nil { // not merely because all is here
-		f.failed(src, 1, err)
+	if ctx.Err() == nil { // not only because all chunks are here
+		f.backOff(src, 1, err)
 	}
 }
 
-func (f *fetch) refresh(parent context.Context, src *source) {
+func (f *fetch) refreshBitmap(parent context.Context, src *peerState) {
 	ctx, cancel := context.WithTimeout(parent, f.s.ChunkTime)
 	defer cancel()
 	have, err := src.peer.Have(ctx, f.shelf.Digest(), f.shelf.Chunks())
@@ -45,15 +45,15 @@ func (f *fetch) refresh(parent context.Context, src *source) {
 		have = nil // it will have the bundle later
 	case err != nil:
 		if parent.Err() == nil {
-			f.failed(src, 1, err)
+			f.backOff(src, 1, err)
 		}
 		return
 	}
-	f.knows(src, have)
+	f.setBitmap(src, have)
 }
 
-// knows takes over all that a neighbour has.
-func (f *fetch) knows(src *source, have transfer.Bitmap) {
+// setBitmap sets all chunks that a peer has.
+func (f *fetch) setBitmap(src *peerState, have transfer.Bitmap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for n := range f.holders {
@@ -69,8 +69,8 @@ func (f *fetch) knows(src *source, have transfer.Bitmap) {
 	f.wake()
 }
 
-// came takes over one chunk more.
-func (f *fetch) came(src *source, n int) {
+// addChunk adds one chunk that a peer has.
+func (f *fetch) addChunk(src *peerState, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if src.have.Has(n) {
@@ -78,14 +78,14 @@ func (f *fetch) came(src *source, n int) {
 	}
 	src.have.Set(n)
 	f.holders[n]++
-	if _, lacks := f.at[n]; lacks {
+	if _, isMissing := f.position[n]; isMissing {
 		f.wake()
 	}
 }
 
-// aside is how long the neighbour stays aside.
-func (f *fetch) aside(src *source) time.Duration {
+// backoffLeft is how long no request goes to the peer.
+func (f *fetch) backoffLeft(src *peerState) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Until(src.until)
+	return time.Until(src.retryAt)
 }

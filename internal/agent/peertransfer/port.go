@@ -10,26 +10,26 @@ import (
 )
 
 // FindPortHolder names the process that listens on a TCP port, for example "speaker (process
-// 4711, /kubepods/...)"; "" if none is found. proc is /proc but in tests.
+// 4711, /kubepods/...)"; "" if none is found. proc is /proc, except in tests.
 func FindPortHolder(proc string, port int) string {
 	sockets := map[string]bool{}
 	for _, file := range []string{"net/tcp", "net/tcp6"} {
-		listening(filepath.Join(proc, file), port, sockets)
+		addListeningSockets(filepath.Join(proc, file), port, sockets)
 	}
 	if len(sockets) == 0 {
 		return ""
 	}
 	all, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	for _, dir := range all {
-		if holds(dir, sockets) {
-			return describe(dir)
+		if hasSocket(dir, sockets) {
+			return describeProcess(dir)
 		}
 	}
 	return ""
 }
 
-// listening collects the inodes of sockets that listen on a port (state 0A).
-func listening(file string, port int, into map[string]bool) {
+// addListeningSockets collects the inodes of sockets that listen on a port (state 0A).
+func addListeningSockets(file string, port int, into map[string]bool) {
 	f, err := os.Open(file)
 	if err != nil {
 		return
@@ -43,7 +43,7 @@ func listening(file string, port int, into map[string]bool) {
 	}
 }
 
-func holds(dir string, sockets map[string]bool) bool {
+func hasSocket(dir string, sockets map[string]bool) bool {
 	fds, _ := filepath.Glob(filepath.Join(dir, "fd", "*"))
 	for _, fd := range fds {
 		if to, err := os.Readlink(fd); err == nil && sockets[to] {
@@ -53,17 +53,17 @@ func holds(dir string, sockets map[string]bool) bool {
 	return false
 }
 
-// describe is the name of a process, its number, and the unit or pod that it is of.
-func describe(dir string) string {
+// describeProcess is the name of a process, its number, and its unit or pod.
+func describeProcess(dir string) string {
 	name, _ := os.ReadFile(filepath.Join(dir, "comm"))
 	text := fmt.Sprintf("%s (process %s", strings.TrimSpace(string(name)), filepath.Base(dir))
-	if group := group(dir); group != "" && group != "/" {
+	if group := cgroupOf(dir); group != "" && group != "/" {
 		text += ", " + group
 	}
 	return text + ")"
 }
 
-func group(dir string) string {
+func cgroupOf(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup"))
 	if err != nil {
 		return ""

@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// usualTime is how long a chunk may take where nothing is limited.
-	usualTime = time.Minute
-	// underWay is how many chunks come to a node, and leave one, at the same time at
-	// most.
-	underWay = 16
+	// defaultChunkTime is how long a chunk may take without a bandwidth limit.
+	defaultChunkTime = time.Minute
+	// maxConcurrent is the largest number of chunks that come to a node, or leave one, at
+	// the same time.
+	maxConcurrent = 16
 )
 
-// ChunkTime is how long one chunk may take: within a limit they all come at once and
-// slowly, and a neighbour must not be put aside for keeping to it.
+// ChunkTime is how long one chunk may take. With a limit all chunks come at once and slowly,
+// and a peer that keeps to the limit must not count as failed.
 func ChunkTime(limit *peerapi.Limit, chunkSize int64) time.Duration {
 	rate := limit.Rate()
 	if rate <= 0 {
-		return usualTime
+		return defaultChunkTime
 	}
-	return max(usualTime, time.Duration(2*underWay*chunkSize/rate+1)*time.Second)
+	return max(defaultChunkTime, time.Duration(2*maxConcurrent*chunkSize/rate+1)*time.Second)
 }

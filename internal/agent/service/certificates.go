@@ -6,20 +6,20 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
 
-// stopSeconds is how long a static pod's container may take to end by itself.
+// stopSeconds is the grace period of a static pod's container.
 const stopSeconds = 30
 
-// CertificateFiles looks at one of the node's certificates.
+// Certificate reads one of the node's certificates.
 func (h *nodeHost) Certificate(name string) (c kube.CertificateFiles, found bool, err error) {
-	return kube.CertificateDir{Root: h.paths.Root}.Read(name)
+	return kube.CertificateDir{Root: h.paths.Root}.ReadFiles(name)
 }
 
-// CertificateFiles are where a certificate and its key are.
+// CertificateFiles returns the paths of a certificate and its key.
 func (h *nodeHost) CertificateFiles(name string) []string {
 	return kube.CertificateDir{Root: h.paths.Root}.Files(name)
 }
 
-// EtcdUnsafe says why this node's member of etcd must not be restarted now.
+// EtcdUnsafe returns why this node's etcd member must not be restarted now.
 func (h *nodeHost) EtcdUnsafe(ctx context.Context) ([]string, error) {
 	e, err := h.Etcd(ctx)
 	if err != nil || e == nil {
@@ -28,7 +28,7 @@ func (h *nodeHost) EtcdUnsafe(ctx context.Context) ([]string, error) {
 	return e.Unsafe(ctx)
 }
 
-// StopContainer ends a container, which the kubelet starts again.
+// StopContainer stops a container; the kubelet starts it again.
 func (h *nodeHost) StopContainer(ctx context.Context, id string) error {
 	return h.cri.Stop(ctx, id, stopSeconds)
 }

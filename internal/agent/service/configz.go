@@ -14,10 +14,10 @@ import (
 // kubeletPort is the kubelet's own API on this node.
 const kubeletPort = "https://127.0.0.1:10250"
 
-// Configz is what the kubelet says of its configuration, nil if it may not be
-// asked: its API takes the administrator's credentials, which only control planes
-// have, or the node's own where somebody allowed that.
-func (p part) Configz(ctx context.Context) (map[string]any, error) {
+// Configz returns the kubelet's effective configuration, nil if the kubelet refuses. Its API
+// accepts the administrator's credentials, which only control planes have. It accepts those of
+// the node if an administrator granted that.
+func (p servicePart) Configz(ctx context.Context) (map[string]any, error) {
 	for _, kubeconfig := range []string{p.paths.AdminConfig(), p.kubeconfig} {
 		if c := configz(ctx, kubeconfig); c != nil {
 			return c, nil
@@ -35,8 +35,8 @@ func configz(ctx context.Context, kubeconfig string) map[string]any {
 	if err != nil || tlsConf == nil {
 		return nil
 	}
-	// The kubelet's certificate is usually its own work; this is loopback, and
-	// nothing but a client certificate is shown.
+	// The kubelet's certificate is usually self-signed. The connection is loopback, and
+	// presents only a client certificate.
 	tlsConf.InsecureSkipVerify, tlsConf.RootCAs, tlsConf.MinVersion = true, nil, tls.VersionTLS12
 	ctx, cancel := context.WithTimeout(ctx, apiTime)
 	defer cancel()

@@ -15,18 +15,18 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// nodeFacts asks the node's own programs.
+// nodeFacts observes the node with its own programs.
 type nodeFacts struct {
 	paths    kube.Paths
 	binaries kube.Binaries
 	host     *nodeHost
-	// fields are the updaters that see fields of the node.
+	// fields are the updaters that read fields of the node.
 	fields []fielder
-	// machine are facts that a boot sets, looked at once.
+	// machine are facts that only a reboot changes, read once.
 	machine func() map[string]string
 }
 
-// fielder sees fields of the node, by path. What it cannot see it leaves out.
+// fielder reads fields of the node, by path. It omits fields that it cannot read.
 type fielder interface {
 	Fields(ctx context.Context, asked agent.Asked) map[string]string
 }
@@ -38,13 +38,13 @@ func (f asFields) Fields(ctx context.Context, asked agent.Asked) map[string]stri
 	return f(ctx, asked)
 }
 
-// ofConfig asks for every configuration; what the first says of a field counts.
+// ofConfig reads the fields of every configuration; the first value of a field counts.
 func ofConfig(f func(context.Context, *model.NodeConfig) map[string]string) fielder {
 	return asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 		out := map[string]string{}
 		for _, c := range asked.Configs {
 			for path, value := range f(ctx, c) {
-				if _, said := out[path]; !said {
+				if _, found := out[path]; !found {
 					out[path] = value
 				}
 			}
@@ -53,10 +53,10 @@ func ofConfig(f func(context.Context, *model.NodeConfig) map[string]string) fiel
 	})
 }
 
-// mostFields is how many fields a status may hold.
-const mostFields = 512
+// maxFields is how many fields a status may hold.
+const maxFields = 512
 
-// Observe says what it could learn; what it could not is empty.
+// Observe returns the facts that it could read; others are empty.
 func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Observed {
 	o := v1alpha1.Observed{Architecture: runtime.GOARCH, InstalledImage: bootimagecheck.InstalledVersion("/"), Machine: f.machine()}
 	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
@@ -76,7 +76,7 @@ func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Obs
 			if o.Fields == nil {
 				o.Fields = map[string]string{}
 			}
-			if value != "" && len(o.Fields) < mostFields {
+			if value != "" && len(o.Fields) < maxFields {
 				o.Fields[path] = value
 			}
 		}
@@ -84,8 +84,7 @@ func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Obs
 	return o
 }
 
-// kubelet is the version of the process that runs, not of the file that is
-// there now.
+// kubelet returns the version of the running process, not of the file, which may be newer.
 func (f *nodeFacts) kubelet(ctx context.Context) string {
 	m, err := systemd.Connect(ctx)
 	if err != nil {
@@ -104,13 +103,13 @@ func (f *nodeFacts) kubelet(ctx context.Context) string {
 	return v
 }
 
-// ReleaseImages asks kubeadm, with the cluster's own settings.
+// ReleaseImages asks kubeadm, with the cluster's own configuration.
 func (f *nodeFacts) ReleaseImages(ctx context.Context, kubeadm, version, dir string) ([]string, error) {
 	pods, err := kube.StaticPods(f.paths.Manifests())
 	if err != nil || kube.Find(pods, kube.APIServer) == nil {
 		return nil, err
 	}
-	conf, err := f.host.clusterConfiguration(ctx)
+	conf, err := f.host.ClusterConfiguration(ctx)
 	if err != nil || conf == "" {
 		return nil, err
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// word is what a field's file may hold to be repeated in the status; other content
-// is only said to be another.
+// word matches content of a field's file that may appear in the status. Other content appears
+// as anotherValue.
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}$`)
 
 const anotherValue = "another"
 
-// externalFields are the fields that external updaters change, as they are in their
-// files. One that is not there has no value.
+// externalFields returns the fields that external updaters change, read from their files. A
+// missing file has no value.
 func externalFields(_ context.Context, c *model.NodeConfig) map[string]string {
 	out := map[string]string{}
 	for _, f := range c.External {
-		if model.UnseenPath(f.File) != "" {
+		if model.UnreadablePath(f.File) != "" {
 			continue
 		}
 		if v := valueIn(f.File); v != "" {
@@ -33,7 +33,7 @@ func externalFields(_ context.Context, c *model.NodeConfig) map[string]string {
 
 func valueIn(path string) string {
 	st, err := os.Stat(path)
-	if err != nil || !st.Mode().IsRegular() { // a pipe would hang
+	if err != nil || !st.Mode().IsRegular() { // reading a pipe would block
 		return ""
 	}
 	f, err := os.Open(path)

@@ -11,20 +11,20 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
 
-// maxCertificates are reported, those that end first.
+// maxCertificates is how many certificates the status lists, those that expire first.
 const maxCertificates = 12
 
-// nodeHealth looks at what the gate asks of a node.
+// nodeHealth observes the health that the gate checks.
 type nodeHealth struct {
 	paths kube.Paths
-	// skew of the clock, as answers of the API server show it.
+	// skew of the clock, from responses of the API server.
 	skew func() (time.Duration, bool)
-	// ask asks an etcd member.
+	// ask queries an etcd member.
 	ask func(ctx context.Context, base string) etcd.Health
 }
 
-// Look says what it could learn; what it could not is absent.
-func (n *nodeHealth) Look(ctx context.Context) *v1alpha1.NodeHealth {
+// Observe returns the health that it could read; the rest is absent.
+func (n *nodeHealth) Observe(ctx context.Context) *v1alpha1.NodeHealth {
 	h := &v1alpha1.NodeHealth{PullVerification: kube.PullVerification(n.paths)}
 	for _, c := range kube.Certificates(n.paths) {
 		if len(h.Certificates) < maxCertificates {
@@ -39,8 +39,8 @@ func (n *nodeHealth) Look(ctx context.Context) *v1alpha1.NodeHealth {
 	return h
 }
 
-// etcd asks the member that runs as a static pod; nil if there is none, or none
-// that answers without certificates.
+// etcd queries the member that runs as a static pod; nil if there is none, or if it answers
+// only with certificates.
 func (n *nodeHealth) etcd(ctx context.Context) *v1alpha1.EtcdHealth {
 	pods, err := kube.StaticPods(n.paths.Manifests())
 	if err != nil {

@@ -30,7 +30,7 @@ func TestHealthOfANode(t *testing.T) {
 			asked = base
 			return etcd.Health{Message: "ALARM NOSPACE", Size: 7, Quota: 8}
 		}}
-	if h := n.Look(t.Context()); h.Etcd != nil || asked != "" || h.ClockSkewSeconds == nil || *h.ClockSkewSeconds != -3 {
+	if h := n.Observe(t.Context()); h.Etcd != nil || asked != "" || h.ClockSkewSeconds == nil || *h.ClockSkewSeconds != -3 {
 		t.Errorf("a worker has no member: %+v", h)
 	}
 	dir := filepath.Join(root, "/etc/kubernetes/manifests")
@@ -40,12 +40,12 @@ func TestHealthOfANode(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "etcd.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h := n.Look(t.Context())
+	h := n.Observe(t.Context())
 	if asked != "http://127.0.0.1:2381" || h.Etcd == nil || h.Etcd.Healthy || h.Etcd.Message != "ALARM NOSPACE" || h.Etcd.SizeBytes != 7 || h.Etcd.QuotaBytes != 8 {
 		t.Errorf("asked %q: %+v", asked, h.Etcd)
 	}
 	n.skew = func() (time.Duration, bool) { return 0, false }
-	if h := n.Look(t.Context()); h.ClockSkewSeconds != nil {
-		t.Errorf("a clock that nobody measured: %d", *h.ClockSkewSeconds)
+	if h := n.Observe(t.Context()); h.ClockSkewSeconds != nil {
+		t.Errorf("an unmeasured clock: %d", *h.ClockSkewSeconds)
 	}
 }

@@ -26,31 +26,32 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// exporter writes an image that the node's runtime has into a folder.
+// exporter writes an image of the node's runtime into a directory.
 type exporter interface {
 	Export(ctx context.Context, digest, dir string) (manifest string, err error)
 }
 
-// exporterOf is nil for a runtime that exports none.
+// exporterOf returns nil for a runtime that cannot export images.
 func exporterOf(rt imagekeeper.NodeRuntime) exporter {
 	e, _ := rt.(exporter)
 	return e
 }
 
-// osHost is the node as the updater of the OS sees it.
+// osHost is the node for the OS updater.
 type osHost struct {
 	*nodeHost
-	// images is nil for a runtime that exports none.
+	// images is nil for a runtime that cannot export images.
 	images exporter
-	// dir is where images lie while they are staged.
+	// dir stores images while they are staged.
 	dir string
-	// copies of what bundles brought, for a runtime that gives no image back.
+	// copies are the agent's own blobs, for a runtime that cannot export images.
 	copies flatten.BlobDir
-	// registries guards the connections to registries: names come from objects.
+	// registries restricts connections to registries, because image names come from API
+	// objects.
 	registries *outbound.Guard
 }
 
-// Driver finds out how this node's OS is moved.
+// Driver detects how this node's OS is updated.
 func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
 	return osdriver.Detect(ctx, osdriver.Host{Runner: osdriver.Command{}}, osdriver.Openers{
 		Whole: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
@@ -62,15 +63,15 @@ func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
 	})
 }
 
-// Image takes the node's own copy, which a bundle or the preloading brought: the
-// runtime's, or the agent's. It names the registry only if there is none.
+// Image returns the node's own copy of an image, from the runtime or the agent's store. It
+// returns the registry only if the node has no copy.
 func (h osHost) Image(ctx context.Context, image string) (osdriver.Source, []string, error) {
 	_, digest, ok := strings.Cut(image, "@sha256:")
 	if !ok {
-		return osdriver.Source{}, nil, fmt.Errorf("image %q is not named by its digest", image)
+		return osdriver.Source{}, nil, fmt.Errorf("image %q has no digest in its name", image)
 	}
 	if h.images != nil {
-		dir, err := h.room(digest)
+		dir, err := h.imageDir(digest)
 		if err != nil {
 			return osdriver.Source{}, nil, err
 		}
@@ -82,42 +83,42 @@ func (h osHost) Image(ctx context.Context, image string) (osdriver.Source, []str
 			return osdriver.Source{}, nil, err
 		}
 	}
-	s, same, err := h.copied(ctx, image, digest)
+	s, same, err := h.assembleCopy(ctx, image, digest)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return s, same, err
 	}
 	if strings.HasPrefix(image, model.NoRegistry+"/") {
-		return s, nil, fmt.Errorf("image %s was made on the site, and is not wholly on this node yet: it lacks the base or what was added to it", image)
+		return s, nil, fmt.Errorf("image %s was assembled on the site and is incomplete on this node: the base or the overlay is missing", image)
 	}
-	return h.elsewhere(ctx, image, digest, false)
+	return h.downloadedOrRegistry(ctx, image, digest, false)
 }
 
-// Fetch is Image, and brings what only the registry has into the folder.
+// Fetch is Image, and downloads an image that only the registry has.
 func (h osHost) Fetch(ctx context.Context, image string) (osdriver.Source, []string, error) {
 	s, same, err := h.Image(ctx, image)
 	if err != nil || s.Transport != osdriver.Registry {
 		return s, same, err
 	}
 	_, digest, _ := strings.Cut(image, "@sha256:")
-	return h.elsewhere(ctx, image, digest, true)
+	return h.downloadedOrRegistry(ctx, image, digest, true)
 }
 
-// Forget empties the folder.
+// Forget removes all staged images.
 func (h osHost) Forget() error {
 	if err := os.RemoveAll(h.dir); err != nil {
-		return fmt.Errorf("room for OS images: %w", err)
+		return fmt.Errorf("OS image directory: %w", err)
 	}
 	return nil
 }
 
-// copied is the image of the agent's copy, for a runtime that gives none back. Every blob
-// is compared on its way. fs.ErrNotExist if it is not here wholly.
-func (h osHost) copied(ctx context.Context, image, hex string) (s osdriver.Source, same []string, err error) {
+// assembleCopy assembles the image from the agent's own blobs, for a runtime that cannot export
+// images. It verifies every blob. It returns fs.ErrNotExist if a blob is missing.
+func (h osHost) assembleCopy(ctx context.Context, image, hex string) (s osdriver.Source, same []string, err error) {
 	root, err := h.copies.Root(image, hex)
 	if err != nil {
 		return s, nil, err
 	}
-	dir, err := h.room(hex)
+	dir, err := h.imageDir(hex)
 	if err != nil {
 		return s, nil, err
 	}
@@ -128,20 +129,20 @@ func (h osHost) copied(ctx context.Context, image, hex string) (s osdriver.Sourc
 	return osdriver.Source{Transport: osdriver.Layout, Location: dir}, []string{manifest}, nil
 }
 
-// elsewhere is the copy that was fetched before, or the registry.
-func (h osHost) elsewhere(ctx context.Context, image, digest string, fetch bool) (s osdriver.Source, same []string, err error) {
-	dir, err := h.room(digest)
+// downloadedOrRegistry returns the copy that was downloaded before, or the registry.
+func (h osHost) downloadedOrRegistry(ctx context.Context, image, digest string, fetch bool) (s osdriver.Source, same []string, err error) {
+	dir, err := h.imageDir(digest)
 	if err != nil {
 		return s, nil, err
 	}
 	s = osdriver.Source{Transport: osdriver.Layout, Location: dir}
-	if root, err := h.open(ctx, s); err == nil { // it is there wholly, or not at all
+	if root, err := h.open(ctx, s); err == nil { // a download is complete or absent
 		return s, []string{root.Desc.Digest.String()}, nil
 	}
 	from := osdriver.Source{Transport: osdriver.Registry, Location: image}
 	root, err := h.open(ctx, from)
 	if err != nil {
-		return from, nil, fmt.Errorf("the image is not on this node, and its registry does not give it: %w", err)
+		return from, nil, fmt.Errorf("the image is not on this node, and its registry failed: %w", err)
 	}
 	if same, err = flatten.Digests(ctx, root, platform()); err != nil || !fetch {
 		return from, same, err
@@ -150,19 +151,19 @@ func (h osHost) elsewhere(ctx context.Context, image, digest string, fetch bool)
 	return s, same, err
 }
 
-// room is the folder for an image; those of others are let go.
-func (h osHost) room(digest string) (string, error) {
+// imageDir returns the directory for an image, and removes those of other images.
+func (h osHost) imageDir(digest string) (string, error) {
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
-		return "", fmt.Errorf("room for OS images: %w", err)
+		return "", fmt.Errorf("OS image directory: %w", err)
 	}
 	all, err := os.ReadDir(h.dir)
 	if err != nil {
-		return "", fmt.Errorf("room for OS images: %w", err)
+		return "", fmt.Errorf("OS image directory: %w", err)
 	}
 	for _, e := range all {
-		if e.Name() != digest && e.Name() != digest+".part" { // what was fetched in part goes on
+		if e.Name() != digest && e.Name() != digest+".part" { // a partial download continues
 			if err := os.RemoveAll(filepath.Join(h.dir, e.Name())); err != nil {
-				return "", fmt.Errorf("room for OS images: %w", err)
+				return "", fmt.Errorf("OS image directory: %w", err)
 			}
 		}
 	}
@@ -173,7 +174,7 @@ func platform() string { return "linux/" + runtime.GOARCH }
 
 func (h osHost) open(ctx context.Context, s osdriver.Source) (oci.Root, error) {
 	if s.Transport == osdriver.Layout {
-		return oci.OpenOnly(s.Location)
+		return oci.OpenSingle(s.Location)
 	}
 	r, err := oci.NewRegistriesWith(oci.DefaultKeychain, h.registries.Transport())
 	if err != nil {
@@ -190,7 +191,7 @@ func (h osHost) tree(ctx context.Context, s osdriver.Source, form flatten.Form) 
 	return flatten.Tree(ctx, root, platform(), form)
 }
 
-// Boot is another one after a restart of the machine, and of user space alone.
+// Boot returns an ID that changes with a reboot and with a soft reboot of user space.
 func (h osHost) Boot() (string, error) {
 	id, err := h.BootID()
 	if err != nil {
@@ -206,44 +207,44 @@ func (h osHost) Boot() (string, error) {
 	return id, err
 }
 
-// Ready says why the API server does not call this node Ready. What the kubelet of an
-// earlier boot has told counts for nothing. That this node has no way out at all, or an
-// API server of its own that does not answer, is its own fault.
-func (h osHost) Ready(ctx context.Context) (says string, away bool) {
-	n, err := h.nodeSays(ctx)
-	var no apiclient.AwayError
+// Ready returns why this node is not Ready according to the API server; a report of the kubelet
+// of an earlier boot does not count. unavailable means that the cause may be elsewhere: it is
+// false if this node has no route, or if its own API server does not answer.
+func (h osHost) Ready(ctx context.Context) (why string, unavailable bool) {
+	n, err := h.nodeStatus(ctx)
+	var unreachable apiclient.UnavailableError
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
-		return "this node has no way to the API server: " + unix.ENETUNREACH.Error(), false
+		return "this node has no route to the API server: " + unix.ENETUNREACH.Error(), false
 	case err != nil:
 		own, unknown := apiclient.Local(h.paths)
-		return err.Error(), errors.As(err, &no) && (own == "" || unknown != nil)
+		return err.Error(), errors.As(err, &unreachable) && (own == "" || unknown != nil)
 	}
 	boot, err := h.BootID()
 	switch {
 	case err != nil:
-		return "this boot has no ID: " + err.Error(), false
+		return "boot ID: " + err.Error(), false
 	case n.Boot != "" && n.Boot != boot:
-		return "the kubelet has not told the API server of this boot yet", false
+		return "the kubelet has not reported this boot to the API server yet", false
 	case !n.ready:
-		return strings.TrimSuffix("the API server does not call the node Ready: "+n.why, ": "), false
+		return strings.TrimSuffix("the node is not Ready: "+n.why, ": "), false
 	}
 	return "", false
 }
 
-// KubeletSays is the state of the kubelet's unit, and the end of its log.
-func (h osHost) KubeletSays(ctx context.Context) string {
+// KubeletState returns the state of the kubelet's unit, and the end of its log.
+func (h osHost) KubeletState(ctx context.Context) string {
 	u, err := h.Unit(ctx, kubeletUnit)
-	says := kubeletUnit + " is " + u.Active
+	state := kubeletUnit + " is " + u.Active
 	switch {
 	case err != nil:
-		says = err.Error()
+		state = err.Error()
 	case u.File == "":
-		says = kubeletUnit + " is not there"
+		state = kubeletUnit + " does not exist"
 	case u.Result != "" && u.Result != "success":
-		says += " (" + u.Result + ")"
+		state += " (" + u.Result + ")"
 	}
-	return says + "\n" + h.Log(ctx)
+	return state + "\n" + h.Log(ctx)
 }
 
 // Reboot restarts the machine, or its user space alone.

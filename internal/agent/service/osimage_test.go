@@ -32,9 +32,8 @@ func (e exports) Export(_ context.Context, digest, dir string) (string, error) {
 	return e.manifest, os.MkdirAll(dir, 0o700)
 }
 
-// The image comes from the node's own runtime, from what was fetched before, or from
-// the registry, in this order; what was fetched needs no registry any more, and takes
-// the room of one image.
+// The image comes from the node's runtime, from an earlier download, or from the registry, in
+// this order. A download needs no registry again, and only one is kept.
 func TestWhereAnImageIs(t *testing.T) {
 	r := registrytest.Start(t)
 	one := r.Push("os/edge", registrytest.Image{Version: "1", Platforms: []string{"linux/amd64", "linux/arm64"}})
@@ -73,11 +72,11 @@ func TestWhereAnImageIs(t *testing.T) {
 	}
 	r.Stop()
 	s, _, err = h.Image(t.Context(), ref(one))
-	is("the registry is away", s, err, osdriver.Layout)
+	is("the registry is unreachable", s, err, osdriver.Layout)
 	s, _, err = h.Fetch(t.Context(), ref(one))
 	is("fetched again", s, err, osdriver.Layout)
 	if _, _, err := h.Fetch(t.Context(), ref(two)); err == nil || !strings.Contains(err.Error(), "not on this node") {
-		t.Fatalf("another, and the registry is away: %v", err)
+		t.Fatalf("another image, and the registry is unreachable: %v", err)
 	}
 	r.Resume()
 	s, _, err = h.Fetch(t.Context(), ref(two))
@@ -124,8 +123,8 @@ func nodeOf(t *testing.T, code int, body string) osHost {
 	return osHost{nodeHost: &nodeHost{node: "n1", kubeconfig: conf, paths: kube.Paths{Root: dir}}}
 }
 
-// What the API server has of this node counts only if the kubelet of this boot told it;
-// that it gives no answer is told apart from what is the node's own fault.
+// The Ready condition counts only if the kubelet of this boot reported it. An unavailable API
+// server is distinguished from a fault of the node.
 func TestReady(t *testing.T) {
 	boot, err := (&nodeHost{}).BootID()
 	if err != nil {
@@ -141,10 +140,10 @@ func TestReady(t *testing.T) {
 		away bool
 	}{
 		"Ready, by this boot":                {200, node("True", "kubelet is posting ready status", boot), "", false},
-		"Ready, and no boot is told":         {200, node("True", "", ""), "", false},
-		"Ready, by the boot before":          {200, node("True", "kubelet is posting ready status", "other"), "has not told the API server of this boot", false},
-		"not Ready":                          {200, node("False", "container runtime network not ready", boot), "does not call the node Ready: container runtime network not ready", false},
-		"nothing was heard of it for long":   {200, node("Unknown", "", boot), "does not call the node Ready", false},
+		"Ready, without a boot ID":           {200, node("True", "", ""), "", false},
+		"Ready, by the boot before":          {200, node("True", "kubelet is posting ready status", "other"), "has not reported this boot", false},
+		"not Ready":                          {200, node("False", "container runtime network not ready", boot), "the node is not Ready: container runtime network not ready", false},
+		"nothing was heard of it for long":   {200, node("Unknown", "", boot), "the node is not Ready", false},
 		"it has no such node":                {404, "", "no such object", false},
 		"it answers, and is not well":        {503, "", "503", true},
 		"it does not answer":                 {0, "", "does not answer", true},
@@ -173,7 +172,7 @@ func TestReady(t *testing.T) {
 	if says, away := h.Ready(t.Context()); says == "" || away {
 		t.Fatalf("without a kubeconfig: %q, away %v", says, away)
 	}
-	if err := error(apiclient.AwayError{Says: "x", Why: fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
+	if err := error(apiclient.UnavailableError{Message: "x", Cause: fmt.Errorf("dial: %w", unix.ENETUNREACH)}); !errors.Is(err, unix.ENETUNREACH) {
 		t.Fatal("why an API server does not answer is lost")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// preflightPause is the time between two looks at images that are not whole.
+// preflightPause is the time between two checks of incomplete images.
 const preflightPause = 3 * time.Second
 
 func bootID() (string, error) {
@@ -30,9 +30,9 @@ func Preflight(ctx context.Context, conf agentconfig.Config, patience time.Durat
 	if err != nil {
 		log.Error("failed to read the boot ID", "error", err)
 	}
-	conf = conf.WithPlaces()
+	conf = conf.WithDefaultPaths()
 	o := coldstart.Options{Config: conf, BootID: boot, Patience: patience, Pause: preflightPause, Log: log}
-	// Before anything that may fail: the kubelet's unit asks at every start.
+	// Before anything that may fail: the kubelet's unit calls this at every start.
 	if r, done := coldstart.Done(conf, boot); done {
 		return r, nil
 	}
@@ -40,7 +40,7 @@ func Preflight(ctx context.Context, conf agentconfig.Config, patience time.Durat
 		log.Error("configuration of the agent damaged", "error", p.Message)
 		statefile.At(conf.RunPath()).Add(p)
 	}
-	if why := coldstart.Off(coldstart.KernelCommandLine, coldstart.OffFile); why != "" {
+	if why := coldstart.DisabledBy(coldstart.KernelCommandLine, coldstart.OffFile); why != "" {
 		return coldstart.Skip(o, why)
 	}
 	var rt imagekeeper.NodeRuntime
@@ -55,8 +55,8 @@ func Preflight(ctx context.Context, conf agentconfig.Config, patience time.Durat
 	return r, err
 }
 
-// NoteEnd is called when the unit of the check stops: if the machine goes down, the
-// next start need not compare contents.
+// NoteEnd is called when the unit of the check stops. If the machine shuts down, the next start
+// need not compare contents.
 func NoteEnd(ctx context.Context, conf agentconfig.Config) error {
 	m, err := systemd.Connect(ctx)
 	if err != nil {
@@ -70,10 +70,10 @@ func NoteEnd(ctx context.Context, conf agentconfig.Config) error {
 	if err != nil {
 		return err
 	}
-	return coldstart.NoteEnd(conf.WithPlaces(), boot)
+	return coldstart.RecordShutdown(conf.WithDefaultPaths(), boot)
 }
 
-// drillOf notes a drill and restarts the machine.
+// drillOf returns a function that records a drill and restarts the machine.
 func drillOf(conf agentconfig.Config) func(ctx context.Context, id string) error {
 	return func(ctx context.Context, id string) error {
 		boot, err := bootID()

@@ -11,13 +11,12 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
-// mendPulls removes the kubelet's records by which it would pull images again
-// that are here (see kube.UncreditedPulls), and restarts it: it keeps them in
-// memory. Pods go on meanwhile. note is a file that is there from the first
-// removal until the restart was carried out, so that whoever comes after a crash
-// in between restarts it. The kubelet's own notes of pulls of these names go too,
-// or it would make the records anew at its start.
-func (h *nodeHost) mendPulls(ctx context.Context, note string, ids, names []string) (mended int, err error) {
+// repairPulls removes the kubelet's records by which it would pull images again that are here
+// (see kube.UncreditedPulls). It restarts the kubelet, which has them in memory; pods continue
+// meanwhile. The file note exists from the first removal until the restart, so that the agent
+// restarts the kubelet also after a crash in between. It also removes the kubelet's pull intents
+// for these names, because the kubelet would recreate the records from them.
+func (h *nodeHost) repairPulls(ctx context.Context, note string, ids, names []string) (removed int, err error) {
 	if kube.PullVerification(h.paths) == kube.NeverVerify {
 		return 0, nil
 	}
@@ -28,16 +27,16 @@ func (h *nodeHost) mendPulls(ctx context.Context, note string, ids, names []stri
 	if _, err := os.Stat(note); err != nil && len(records) == 0 {
 		return 0, nil
 	}
-	if err := fsutil.WriteFile(note, []byte("the kubelet is to be restarted\n"), 0o600); err != nil {
+	if err := fsutil.WriteFile(note, []byte("restart the kubelet\n"), 0o600); err != nil {
 		return 0, err
 	}
 	for _, path := range append(records, kube.PullIntents(h.paths, names)...) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, fmt.Errorf("the kubelet's records of pulled images: %w", err)
+			return 0, fmt.Errorf("remove the kubelet's records of pulled images: %w", err)
 		}
 	}
 	if err := h.restartKubelet(ctx); err != nil {
-		return 0, fmt.Errorf("the kubelet keeps records of images that it would pull again: %w", err)
+		return 0, fmt.Errorf("restart the kubelet, which has removed pull records in memory: %w", err)
 	}
 	return len(records), os.Remove(note)
 }

@@ -63,7 +63,7 @@ func left(t *testing.T, p kube.Paths) (out []string) {
 
 // Kubelet 1.35: an attempt to pull that a restart cut off makes an image that was
 // imported meanwhile unusable offline. Only such records of held images go.
-func TestPullRecordsAreMended(t *testing.T) {
+func TestInterruptedPullsAreRepaired(t *testing.T) {
 	const (
 		secret = `,"credentialMapping":{"reg.test/app":{"kubernetesSecrets":[{"uid":"u","namespace":"n","name":"s","credentialHash":"h"}]}}`
 		anyone = `,"credentialMapping":{"reg.test/app":{"nodePodsAccessible":true}}`
@@ -91,7 +91,7 @@ func TestPullRecordsAreMended(t *testing.T) {
 			h := &nodeHost{paths: p, restart: func(context.Context) error { restarts++; return nil }}
 			note := filepath.Join(t.TempDir(), "note")
 			for range 2 { // done twice is done once
-				if _, err := h.mendPulls(t.Context(), note, []string{"id-a"}, []string{"reg.test/app:1"}); err != nil {
+				if _, err := h.repairPulls(t.Context(), note, []string{"id-a"}, []string{"reg.test/app:1"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -109,12 +109,12 @@ func TestPullRecordsAreMended(t *testing.T) {
 		restarts := 0
 		h := &nodeHost{paths: p, restart: func(context.Context) error { restarts++; return fails }}
 		note := filepath.Join(t.TempDir(), "note")
-		if _, err := h.mendPulls(t.Context(), note, []string{"id-a"}, nil); !errors.Is(err, fails) {
+		if _, err := h.repairPulls(t.Context(), note, []string{"id-a"}, nil); !errors.Is(err, fails) {
 			t.Fatal(err)
 		}
 		fails = nil
 		for range 2 {
-			if _, err := h.mendPulls(t.Context(), note, []string{"id-a"}, nil); err != nil {
+			if _, err := h.repairPulls(t.Context(), note, []string{"id-a"}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -19,15 +19,14 @@ import (
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 )
 
-// part is a service of the node that updaters restart: the container runtime or
-// the kubelet.
-type part struct {
+// servicePart is a service of the node that updaters restart: the container runtime or the kubelet.
+type servicePart struct {
 	*nodeHost
 	what, unit string
 	ready      func(context.Context) error
 }
 
-// unitOf is the unit of a container runtime, as its packages call it.
+// unitOf returns the unit name of a container runtime.
 func unitOf(rt imagekeeper.NodeRuntime) string {
 	if _, ok := rt.(imagekeeper.CRIO); ok {
 		return "crio.service"
@@ -35,41 +34,41 @@ func unitOf(rt imagekeeper.NodeRuntime) string {
 	return "containerd.service"
 }
 
-// pluginDir is where the network plugins are on kubeadm nodes.
+// pluginDir is the directory of CNI plugins on kubeadm nodes.
 const pluginDir = "/opt/cni/bin"
 
-func runtimePart(h *nodeHost) part {
-	return part{nodeHost: h, what: "the container runtime", unit: h.runtime, ready: func(ctx context.Context) error {
+func runtimePart(h *nodeHost) servicePart {
+	return servicePart{nodeHost: h, what: "the container runtime", unit: h.runtime, ready: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, apiTime)
 		defer cancel()
 		return h.cri.Ready(ctx)
 	}}
 }
 
-func kubeletPart(h *nodeHost) part {
-	return part{nodeHost: h, what: "the kubelet", unit: kubeletUnit, ready: kube.KubeletHealthy}
+func kubeletPart(h *nodeHost) servicePart {
+	return servicePart{nodeHost: h, what: "the kubelet", unit: kubeletUnit, ready: kube.KubeletHealthy}
 }
 
-// What it is, for people.
-func (p part) What() string { return p.what }
+// What returns the name of the service for people.
+func (p servicePart) What() string { return p.what }
 
-// Unready says why it does not do its work, "" if it does.
-func (p part) Unready(ctx context.Context) string {
+// Unready returns why the service is not ready, "" if it is.
+func (p servicePart) Unready(ctx context.Context) string {
 	if err := p.ready(ctx); err != nil {
 		return err.Error()
 	}
 	return ""
 }
 
-// Log is the end of its log.
-func (p part) Log(ctx context.Context) string { return systemd.Log(ctx, p.unit) }
+// Log returns the end of the service's log.
+func (p servicePart) Log(ctx context.Context) string { return systemd.Log(ctx, p.unit) }
 
-// Restart stops and starts it.
-func (p part) Restart(ctx context.Context) error {
+// Restart restarts the service.
+func (p servicePart) Restart(ctx context.Context) error {
 	return p.nodeHost.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, p.unit) })
 }
 
-func (p part) pid(ctx context.Context) (pid int, err error) {
+func (p servicePart) pid(ctx context.Context) (pid int, err error) {
 	err = p.nodeHost.unit(ctx, func(m *systemd.Manager) (err error) {
 		pid, err = m.MainPID(ctx, p.unit)
 		return err
@@ -77,21 +76,21 @@ func (p part) pid(ctx context.Context) (pid int, err error) {
 	return pid, err
 }
 
-// Process is its number and the moment of its start: no other process has both.
-func (p part) Process(ctx context.Context) (string, error) {
+// Process returns the PID and the start time: no other process has both.
+func (p servicePart) Process(ctx context.Context) (string, error) {
 	pid, err := p.pid(ctx)
 	if err != nil || pid == 0 {
 		return "", err
 	}
 	at, err := kube.StartedAt(pid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // it ended just now
+		return "", nil // the process has just exited
 	}
 	return fmt.Sprintf("%d %d", pid, at.UnixMilli()), err
 }
 
-// Started is when it was started.
-func (p part) Started(ctx context.Context) (time.Time, error) {
+// Started returns the start time of the process.
+func (p servicePart) Started(ctx context.Context) (time.Time, error) {
 	pid, err := p.pid(ctx)
 	if err != nil {
 		return time.Time{}, err
@@ -102,8 +101,8 @@ func (p part) Started(ctx context.Context) (time.Time, error) {
 	return kube.StartedAt(pid)
 }
 
-// Flags are those of the process, nil if it does not run.
-func (p part) Flags(ctx context.Context) ([]string, error) {
+// Flags returns the arguments of the process, nil if it does not run.
+func (p servicePart) Flags(ctx context.Context) ([]string, error) {
 	pid, err := p.pid(ctx)
 	if err != nil || pid == 0 {
 		return nil, err
@@ -115,20 +114,20 @@ func (p part) Flags(ctx context.Context) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), err
 }
 
-// Command is what systemd starts, variables unexpanded.
-func (p part) Command(ctx context.Context) (argv []string, err error) {
+// Command returns the ExecStart of the unit, variables unexpanded.
+func (p servicePart) Command(ctx context.Context) (argv []string, err error) {
 	err = p.nodeHost.unit(ctx, func(m *systemd.Manager) (err error) {
 		argv, err = m.Command(ctx, p.unit)
 		return err
 	})
 	if err == nil && (len(argv) == 0 || !filepath.IsAbs(argv[0])) {
-		err = fmt.Errorf("%s starts no program", p.unit)
+		err = fmt.Errorf("%s has no program in ExecStart", p.unit)
 	}
 	return argv, err
 }
 
-// ModTime is when a file was written.
-func (p part) ModTime(path string) (time.Time, error) {
+// ModTime returns the modification time of a file.
+func (p servicePart) ModTime(path string) (time.Time, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return time.Time{}, err
@@ -136,9 +135,9 @@ func (p part) ModTime(path string) (time.Time, error) {
 	return st.ModTime(), nil
 }
 
-// Program is where a program is, "" if this node has none of that name. The
-// runtime is what its unit starts, its shims are beside it.
-func (p part) Program(ctx context.Context, name string) (string, error) {
+// Program returns the path of a program, "" if this node has none of that name. The runtime is
+// the program that its unit starts; its shims are in the same directory.
+func (p servicePart) Program(ctx context.Context, name string) (string, error) {
 	var own string
 	if argv, err := p.Command(ctx); err == nil {
 		own = argv[0]
@@ -147,8 +146,8 @@ func (p part) Program(ctx context.Context, name string) (string, error) {
 		return own, nil
 	}
 	if own != "" && strings.HasPrefix(name, filepath.Base(own)) {
-		if beside := filepath.Join(filepath.Dir(own), name); exists(beside) {
-			return beside, nil
+		if shim := filepath.Join(filepath.Dir(own), name); exists(shim) {
+			return shim, nil
 		}
 	}
 	path, err := exec.LookPath(name)
@@ -163,9 +162,8 @@ func exists(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// RuntimeReplaced reports whether the runtime's file is another one than it was
-// started from.
-func (p part) RuntimeReplaced(ctx context.Context) (bool, error) {
+// RuntimeReplaced reports whether the runtime's file was replaced since its process started.
+func (p servicePart) RuntimeReplaced(ctx context.Context) (bool, error) {
 	pid, err := p.pid(ctx)
 	if err != nil || pid == 0 {
 		return false, err
@@ -177,13 +175,13 @@ func (p part) RuntimeReplaced(ctx context.Context) (bool, error) {
 	return proc.Replaced, err
 }
 
-// PluginDir is where the network plugins are.
-func (p part) PluginDir() string { return pluginDir }
+// PluginDir returns the directory of CNI plugins.
+func (p servicePart) PluginDir() string { return pluginDir }
 
 var sandboxLine = regexp.MustCompile(`(?m)^\s*(?:sandbox|sandbox_image) = ['"]([^'"]+)['"]`)
 
-// SandboxImage is what the runtime's configuration files come to.
-func (p part) SandboxImage(ctx context.Context) (string, error) {
+// SandboxImage returns the sandbox image of the runtime's merged configuration.
+func (p servicePart) SandboxImage(ctx context.Context) (string, error) {
 	argv, err := p.Command(ctx)
 	if err != nil {
 		return "", err
@@ -201,7 +199,7 @@ func (p part) SandboxImage(ctx context.Context) (string, error) {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, argv[0], args...).Output()
 	if err != nil {
-		return "", fmt.Errorf("the container runtime's configuration cannot be read: %w", err)
+		return "", fmt.Errorf("read the container runtime's configuration: %w", err)
 	}
 	m := sandboxLine.FindSubmatch(out)
 	if m == nil {

@@ -9,13 +9,15 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 )
 
-// Config is a rendered configuration that this node was told.
+// Config returns a rendered configuration of the desired state.
 func (h *nodeHost) Config(name string) (data string, ok bool) { return h.config(name) }
 
-// Held is a file of a bundle that this node holds.
-func (h *nodeHost) Held(name, digest string) (updaters.Payload, error) { return h.held(name, digest) }
+// FindPayload finds a payload of the pin set.
+func (h *nodeHost) FindPayload(name, digest string) (updaters.Payload, error) {
+	return h.findPinned(name, digest)
+}
 
-// Unit is the state of a unit.
+// Unit returns the state of a unit.
 func (h *nodeHost) Unit(ctx context.Context, name string) (u systemd.Unit, err error) {
 	err = h.unit(ctx, func(m *systemd.Manager) (err error) {
 		u, err = m.Unit(ctx, name)
@@ -24,28 +26,28 @@ func (h *nodeHost) Unit(ctx context.Context, name string) (u systemd.Unit, err e
 	return u, err
 }
 
-// SetUnit brings a unit into a state. It is asked for a unit that is not in it.
+// SetUnit changes the state of a unit that is in another one.
 func (h *nodeHost) SetUnit(ctx context.Context, name, state string) error {
 	return h.unit(ctx, func(m *systemd.Manager) error { return m.Set(ctx, name, state) })
 }
 
-// ReloadUnits has systemd read all unit files again.
+// ReloadUnits makes systemd reload all unit files.
 func (h *nodeHost) ReloadUnits(ctx context.Context) error {
 	return h.unit(ctx, func(m *systemd.Manager) error { return m.Reload(ctx) })
 }
 
-// RefreshUnit has a unit that runs read its configuration again.
+// RefreshUnit reloads or restarts a running unit.
 func (h *nodeHost) RefreshUnit(ctx context.Context, name string, restart bool) error {
-	return h.unit(ctx, func(m *systemd.Manager) error { return m.Renew(ctx, name, restart) })
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.ReloadOrRestart(ctx, name, restart) })
 }
 
-// BootID of the kernel.
+// BootID returns the kernel's boot ID.
 func (h *nodeHost) BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err
 }
 
-// Reboot has the machine restarted in an orderly way.
+// Reboot shuts the machine down in order and restarts it.
 func (h *nodeHost) Reboot(ctx context.Context) error {
 	return h.unit(ctx, func(m *systemd.Manager) error { return m.Reboot(ctx) })
 }

@@ -10,29 +10,29 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Most bytes of what a medium says of itself; the API takes no more.
+// Limits of the API for what a medium reports about itself, in bytes; signers are counted.
 const (
-	mostPath    = 256
-	mostName    = 253
-	mostVersion = 128
-	mostSigners = 16
+	maxPath    = 256
+	maxName    = 253
+	maxVersion = 128
+	maxSigners = 16
 )
 
-// Clean replaces what the API refuses: characters that control a terminal or turn the
-// direction of text. A path, a bundle's name or the words of a failed program may have
-// some, and the whole status would be refused for them.
+// Clean replaces characters that the API refuses: those that control a terminal or turn the
+// direction of text. A path, a bundle's name or the output of a failed program may have
+// some, and the API server would refuse the whole status because of them.
 func Clean(s *v1alpha1.NodeUpdateStatus) {
 	for i := range s.Media {
 		m := &s.Media[i]
-		m.Device, m.Name, m.Version = text.Prefix(m.Device, mostPath), text.Prefix(m.Name, mostName), text.Prefix(m.Version, mostVersion)
-		m.SignedBy = m.SignedBy[:min(len(m.SignedBy), mostSigners)]
+		m.Device, m.Name, m.Version = text.Prefix(m.Device, maxPath), text.Prefix(m.Name, maxName), text.Prefix(m.Version, maxVersion)
+		m.SignedBy = m.SignedBy[:min(len(m.SignedBy), maxSigners)]
 	}
-	clean(reflect.ValueOf(s).Elem())
+	cleanValue(reflect.ValueOf(s).Elem())
 }
 
-// clean walks what a status is made of; what it shares with the agent's state is copied
-// before it is changed.
-func clean(v reflect.Value) {
+// cleanValue walks the parts of a status. It copies what the status shares with the agent's
+// state before it changes it.
+func cleanValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(cleanText(v.String()))
@@ -40,11 +40,11 @@ func clean(v reflect.Value) {
 		cleanFields(v)
 	case reflect.Slice:
 		for i := range v.Len() {
-			clean(v.Index(i))
+			cleanValue(v.Index(i))
 		}
 	case reflect.Pointer:
 		if !v.IsNil() {
-			clean(v.Elem())
+			cleanValue(v.Elem())
 		}
 	default:
 	}
@@ -53,24 +53,24 @@ func clean(v reflect.Value) {
 func cleanFields(v reflect.Value) {
 	for i := range v.NumField() {
 		if v.Type().Field(i).IsExported() && v.Field(i).CanSet() {
-			clean(v.Field(i))
+			cleanValue(v.Field(i))
 		}
 	}
 }
 
 func cleanText(s string) string {
-	if !strings.ContainsFunc(s, forbidden) {
+	if !strings.ContainsFunc(s, isForbidden) {
 		return s
 	}
 	return strings.Map(func(r rune) rune {
-		if forbidden(r) {
+		if isForbidden(r) {
 			return '?'
 		}
 		return r
 	}, s)
 }
 
-func forbidden(r rune) bool {
+func isForbidden(r rune) bool {
 	switch {
 	case r == '\n', r == '\t':
 		return false

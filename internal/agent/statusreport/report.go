@@ -1,10 +1,9 @@
 // Package statusreport decides when a node's agent writes its status.
 //
-// Promise: a change of state is written at once, mere progress seldom, and a
-// heartbeat now and then. In a large cluster, which the controller shows by
-// asking for fewer heartbeats, the steps of a run are progress too: its
-// beginning and its end are written at once, so that thirty thousand nodes write
-// twice for an update and not for every step.
+// Promise: a change of state is written at once, mere progress seldom, and a heartbeat now
+// and then. The controller of a large cluster asks for fewer heartbeats. There the steps of
+// a run count as progress too. Only its start and its end are written at once, so that
+// thirty thousand nodes write twice for an update and not for every step.
 //
 // Inputs: the status as it is and as it was written last. Output: how long it may
 // wait. Pure. Callers: internal/agent, and the simulated nodes of
@@ -21,60 +20,60 @@ import (
 const (
 	// progressEvery is how often mere progress is written in a small cluster.
 	progressEvery = 10 * time.Second
-	// heartbeatEvery is the longest time without a write, if nobody says more.
+	// heartbeatEvery is the longest time without a write, unless the NodeUpdate sets one.
 	heartbeatEvery = time.Minute
 )
 
-// Pace is how often an agent writes.
-type Pace struct {
-	// Beat is the longest time without a write, Progress the shortest time after
+// Intervals are how often an agent writes.
+type Intervals struct {
+	// Heartbeat is the longest time without a write, Progress the shortest time after
 	// which mere progress is written.
-	Beat, Progress time.Duration
-	// Large: the steps of a run are progress.
+	Heartbeat, Progress time.Duration
+	// Large: the steps of a run count as progress.
 	Large bool
 }
 
-// At is the pace that a NodeUpdate asks for; without a word it is that of a small
+// IntervalsFor are the intervals that a NodeUpdate asks for; by default those of a small
 // cluster.
-func At(spec v1alpha1.NodeUpdateSpec) Pace {
-	p := Pace{Beat: heartbeatEvery, Progress: max(progressEvery, time.Duration(spec.ProgressSeconds)*time.Second)}
+func IntervalsFor(spec v1alpha1.NodeUpdateSpec) Intervals {
+	p := Intervals{Heartbeat: heartbeatEvery, Progress: max(progressEvery, time.Duration(spec.ProgressSeconds)*time.Second)}
 	if spec.HeartbeatSeconds <= 0 {
 		return p
 	}
-	p.Beat, p.Large = time.Duration(spec.HeartbeatSeconds)*time.Second, true
-	p.Progress = max(p.Progress, p.Beat/2)
+	p.Heartbeat, p.Large = time.Duration(spec.HeartbeatSeconds)*time.Second, true
+	p.Progress = max(p.Progress, p.Heartbeat/2)
 	return p
 }
 
-// Wait is how long a status may still wait, since the last write; 0 means it is
-// written now. sent is nil if none was written yet.
-func (p Pace) Wait(status, sent *v1alpha1.NodeUpdateStatus, since time.Duration) time.Duration {
+// Wait is how long a status may still wait, since the last write; 0 means write it now. sent
+// is nil if none was written yet.
+func (p Intervals) Wait(status, sent *v1alpha1.NodeUpdateStatus, since time.Duration) time.Duration {
 	switch {
 	case sent == nil:
 		return 0
-	case !reflect.DeepEqual(p.plain(status, sent), p.plain(sent, status)):
+	case !reflect.DeepEqual(p.withoutProgress(status, sent), p.withoutProgress(sent, status)):
 		return 0
-	case !reflect.DeepEqual(quiet(status), quiet(sent)):
+	case !reflect.DeepEqual(withoutHeartbeat(status), withoutHeartbeat(sent)):
 		return max(0, p.Progress-since)
 	}
-	return max(0, p.Beat-since)
+	return max(0, p.Heartbeat-since)
 }
 
-// quiet is a status without the heartbeat; plain is one without progress as
-// well: without numbers that change all the time, and without the sentences,
-// which hold such numbers or the last line that a program printed. A state is
-// its phase, its reason, its conditions.
-func quiet(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
+// withoutHeartbeat is a status without the heartbeat. withoutProgress is one without progress
+// as well: without numbers that change all the time, and without sentences, which have such
+// numbers or the last line of a program's output. A state is its phase, its reason, its
+// conditions.
+func withoutHeartbeat(s *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
 	c := s.DeepCopy()
 	if c.Agent != nil {
 		c.Agent.Heartbeat = nil
 	}
-	quietHealth(c.Health)
+	dropSamples(c.Health)
 	return c
 }
 
-func (p Pace) plain(s, other *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
-	c := quiet(s)
+func (p Intervals) withoutProgress(s, other *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateStatus {
+	c := withoutHeartbeat(s)
 	for i := range c.FileSystems {
 		c.FileSystems[i].FreeBytes = 0
 	}
@@ -92,29 +91,29 @@ func (p Pace) plain(s, other *v1alpha1.NodeUpdateStatus) *v1alpha1.NodeUpdateSta
 			h.NeededBytes, h.BytesFromMedia, h.BytesFromPeers = nil, 0, 0
 		}
 	}
-	if p.Large && underWay(c.Run, other.Run) {
-		// What the steps change meanwhile comes with their end. A wait for something
-		// else keeps its word.
+	if p.Large && isSameRun(c.Run, other.Run) {
+		// Changes by the steps come with the end of the run. A wait for something else keeps
+		// its reason.
 		c.Phase, c.Observed, c.Run.Step, c.Run.StepsDone = "", nil, "", 0
-		c.Run.Reason = moving(c.Run.Reason)
+		c.Run.Reason = reasonInRun(c.Run.Reason)
 		for i := range c.Conditions {
-			c.Conditions[i].Reason = moving(c.Conditions[i].Reason)
+			c.Conditions[i].Reason = reasonInRun(c.Conditions[i].Reason)
 		}
 	}
 	return c
 }
 
-// moving is one word for all words that a run without trouble goes through.
-func moving(reason string) string {
+// reasonInRun is one word for all words of a run without trouble.
+func reasonInRun(reason string) string {
 	if reason == v1alpha1.ReasonSettling {
 		return v1alpha1.ReasonUpdating
 	}
 	return reason
 }
 
-// quietHealth is health without what changes from look to look: that alone is
-// worth no write.
-func quietHealth(h *v1alpha1.NodeHealth) {
+// dropSamples removes from health what changes from one observation to the next: that alone
+// is worth no write.
+func dropSamples(h *v1alpha1.NodeHealth) {
 	if h == nil {
 		return
 	}
@@ -124,7 +123,7 @@ func quietHealth(h *v1alpha1.NodeHealth) {
 	}
 }
 
-// underWay reports whether both are the same run, which goes on.
-func underWay(a, b *v1alpha1.NodeRunStatus) bool {
+// isSameRun reports whether both are the same run, and it is in progress.
+func isSameRun(a, b *v1alpha1.NodeRunStatus) bool {
 	return a != nil && b != nil && a.State == v1alpha1.RunRunning && b.State == v1alpha1.RunRunning && a.UID == b.UID && a.PlanDigest == b.PlanDigest && a.Attempt == b.Attempt
 }

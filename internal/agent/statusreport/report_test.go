@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	small = At(v1alpha1.NodeUpdateSpec{})
-	large = At(v1alpha1.NodeUpdateSpec{HeartbeatSeconds: 960, ProgressSeconds: 640})
+	small = IntervalsFor(v1alpha1.NodeUpdateSpec{})
+	large = IntervalsFor(v1alpha1.NodeUpdateSpec{HeartbeatSeconds: 960, ProgressSeconds: 640})
 )
 
 // A database that grows and a clock that drifts are no reason to write; a
@@ -22,7 +22,7 @@ func TestHealthIsQuietUntilItMatters(t *testing.T) {
 		return &v1alpha1.NodeUpdateStatus{Health: &v1alpha1.NodeHealth{ClockSkewSeconds: &skew, Etcd: &v1alpha1.EtcdHealth{Healthy: healthy, SizeBytes: size, InUseBytes: size / 2}}}
 	}
 	a, p := say(0, 10, true), small
-	if w := p.Wait(say(1, 20, true), a, 0); w != p.Beat {
+	if w := p.Wait(say(1, 20, true), a, 0); w != p.Heartbeat {
 		t.Errorf("numbers that change at every look are written after %s, not with the heartbeat", w)
 	}
 	if w := p.Wait(say(0, 10, false), a, 0); w != 0 {
@@ -38,7 +38,7 @@ func TestHealthIsQuietUntilItMatters(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	at := func(change func(*v1alpha1.NodeUpdateStatus)) *v1alpha1.NodeUpdateStatus {
-		s := &v1alpha1.NodeUpdateStatus{Phase: "Updating", Message: "step kubeadm: begun", Observed: &v1alpha1.Observed{KubeletVersion: "v1.35.4"},
+		s := &v1alpha1.NodeUpdateStatus{Phase: "Updating", Message: "step kubeadm: started", Observed: &v1alpha1.Observed{KubeletVersion: "v1.35.4"},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonUpdating}},
 			Run:        &v1alpha1.NodeRunStatus{UID: "u", PlanDigest: "p", Attempt: 1, State: v1alpha1.RunRunning, Step: "kubeadm", Reason: v1alpha1.ReasonUpdating}}
 		if change != nil {

@@ -24,7 +24,7 @@ func TestWhatIsKeptFirstIsPutBack(t *testing.T) {
 	path := filepath.Join(dir, "file")
 	write(t, path, "before", 0o640)
 	for _, text := range []string{"half changed", "changed"} {
-		if err := Keep(task, "file", path); err != nil {
+		if err := BackUp(task, "file", path); err != nil {
 			t.Fatal(err)
 		}
 		write(t, path, text, 0o600)
@@ -49,7 +49,7 @@ func TestAFileThatWasNotThereIsRemoved(t *testing.T) {
 	task := Task{Rollback: filepath.Join(dir, "rollback")}
 	path := filepath.Join(dir, "file")
 	for range 2 {
-		if err := Keep(task, "file", path); err != nil {
+		if err := BackUp(task, "file", path); err != nil {
 			t.Fatal(err)
 		}
 		write(t, path, "new", 0o600)

@@ -12,9 +12,9 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
 
-// What updaters write goes through Swap (kubeadm, kubelet, programs), Keep and Restore
-// (kubeadm's configuration) and OwnFile (drop-ins, configuration): on a disk without room
-// the part of the node is the old one or the new one, and the old one can be put back.
+// Updaters write with Swap (kubeadm, kubelet, programs), BackUp and Restore (kubeadm's
+// configuration) and OwnFile (drop-ins, configuration). On a full disk the part of the
+// node is the old one or the new one, and the old one can be restored.
 func TestPartsAreReplacedOnSmallDisks(t *testing.T) {
 	older, newer := bytes.Repeat([]byte("o"), 100_000), bytes.Repeat([]byte("n"), 200_000)
 	payload := filepath.Join(t.TempDir(), "payload")
@@ -36,8 +36,8 @@ func TestPartsAreReplacedOnSmallDisks(t *testing.T) {
 			func(dir string) error { _, err := Swap(task(dir), "kubelet", part(dir)); return err },
 			func(dir string) error { _, err := Restore(task(dir), "kubelet", part(dir)); return err }},
 		"OwnFile": {
-			func(dir string) error { return own(dir).Put(task(dir), newer, 0o644) },
-			func(dir string) error { return own(dir).PutBack(task(dir)) }},
+			func(dir string) error { return own(dir).Write(task(dir), newer, 0o644) },
+			func(dir string) error { return own(dir).Restore(task(dir)) }},
 	} {
 		is := func(want []byte) func(dir string) bool {
 			return func(dir string) bool { b, _ := os.ReadFile(part(dir)); return bytes.Equal(b, want) }

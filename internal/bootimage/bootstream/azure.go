@@ -9,13 +9,12 @@ const (
 	freePlan         = "no-purchase-plan"
 )
 
-// Like chooses among several offers of Azure's marketplace, if the key names none:
-// the one of the same publisher and offer, so that nobody pays for another product,
-// and of the same generation of virtual hardware, without which a machine does not
-// start. What is there (current attributes, text) may be an image that an installer
-// has uploaded: that becomes the offer without a purchase plan. If none fits, the key
-// stays as it is, and Find says what there is.
-func (s *Stream) Like(k Key, current map[string]string, text string) Key {
+// ChooseOffer sets the variant of a key without one to an offer of Azure's marketplace. The
+// offer has the publisher and offer of the current image, so that the user does not pay for
+// another product. It also has the same hardware generation, without which a machine does not
+// start. The current image may be one that an installer uploaded: the offer without a purchase
+// plan replaces it. If none fits, the key is unchanged and Find lists the variants.
+func (s *Stream) ChooseOffer(k Key, current map[string]string, text string) Key {
 	if k.Platform != "azure" || k.Variant != "" {
 		return k
 	}
@@ -35,8 +34,8 @@ func (s *Stream) Like(k Key, current map[string]string, text string) Key {
 	return k
 }
 
-// sameProduct: an offer of this publisher and offer; for what an installer uploaded
-// the one without a purchase plan.
+// sameProduct reports whether an image has the current publisher and offer. For an image that
+// an installer uploaded, it is the one without a purchase plan.
 func sameProduct(i Image, plan string, current map[string]string, text string) bool {
 	if current["publisher"] == "" {
 		return plan == freePlan && strings.Contains(strings.ToLower(text), "/galleries/")
@@ -44,9 +43,9 @@ func sameProduct(i Image, plan string, current map[string]string, text string) b
 	return i.Attributes["publisher"] == current["publisher"] && i.Attributes["offer"] == current["offer"]
 }
 
-// generationOf the hardware that an image is for: ARM has the second only;
-// an uploaded image says it in its name, the free offer as -v2, and the paid ones
-// are of the second unless they say -gen1.
+// generationOf returns the hardware generation of an image. ARM has only the second. An
+// uploaded image has it in its name, the free offer as -v2. Paid offers are of the second
+// unless their name has -gen1.
 func generationOf(architecture string, current map[string]string, text string) string {
 	sku := strings.ToLower(current["sku"])
 	var second bool

@@ -34,20 +34,20 @@ func TestLike(t *testing.T) {
 		"uploaded by an installer":          {"amd64", "", "", "", gallery + "/versions/latest", "no-purchase-plan.hyperVGen1"},
 		"uploaded, second generation":       {"amd64", "", "", "", gallery + "-gen2/versions/latest", "no-purchase-plan.hyperVGen2"},
 		"ARM":                               {"arm64", "azureopenshift", "aro4", "418-arm", "", "no-purchase-plan.hyperVGen2"},
-		"somebody's own offer":              {"amd64", "me", "mine", "x", "", ""},
-		"an image of somebody":              {"amd64", "", "", "", "/subscriptions/x/images/mine", ""},
+		"a private offer":                   {"amd64", "me", "mine", "x", "", ""},
+		"a private image":                   {"amd64", "", "", "", "/subscriptions/x/images/mine", ""},
 		"nothing":                           {"amd64", "", "", "", "", ""},
 	} {
 		current := map[string]string{"publisher": tc.publisher, "offer": tc.offer, "sku": tc.sku}
-		k := s.Like(bootstream.Key{Architecture: tc.arch, Platform: "azure"}, current, tc.text)
+		k := s.ChooseOffer(bootstream.Key{Architecture: tc.arch, Platform: "azure"}, current, tc.text)
 		if k.Variant != tc.want {
 			t.Errorf("%s: %q, want %q", name, k.Variant, tc.want)
 		}
 	}
-	if k := s.Like(bootstream.Key{Architecture: "amd64", Platform: "azure", Variant: "mine"}, nil, gallery); k.Variant != "mine" {
+	if k := s.ChooseOffer(bootstream.Key{Architecture: "amd64", Platform: "azure", Variant: "mine"}, nil, gallery); k.Variant != "mine" {
 		t.Error("a person's choice counts")
 	}
-	if k := s.Like(bootstream.Key{Architecture: "amd64", Platform: "aws"}, nil, gallery); k.Variant != "" {
+	if k := s.ChooseOffer(bootstream.Key{Architecture: "amd64", Platform: "aws"}, nil, gallery); k.Variant != "" {
 		t.Error("another platform has no such thing")
 	}
 }
@@ -70,15 +70,15 @@ func TestFiles(t *testing.T) {
 	if len(got) != 6 {
 		t.Errorf("what is in a cloud is no file: %v", got)
 	}
-	s.BroughtFile("ee", "boot-image.x")
-	s.BroughtFile("c1", "boot-image.k")
-	if f, ok := s.FileOf("dd"); !ok || f.Payload != "boot-image.x" {
+	s.SetFilePayload("ee", "boot-image.x")
+	s.SetFilePayload("c1", "boot-image.k")
+	if f, ok := s.FindFile("dd"); !ok || f.Payload != "boot-image.x" {
 		t.Errorf("known by what is in it: %+v", f)
 	}
-	if f, ok := s.FileOf("c1"); !ok || f.Part != "kernel" || f.Payload != "boot-image.k" {
+	if f, ok := s.FindFile("c1"); !ok || f.Part != "kernel" || f.Payload != "boot-image.k" {
 		t.Errorf("%+v", f)
 	}
-	if _, ok := s.FileOf(""); ok {
+	if _, ok := s.FindFile(""); ok {
 		t.Error("a file without a sum")
 	}
 }

@@ -7,30 +7,28 @@ import (
 	"strings"
 )
 
-// File is a boot image, or a part of one, that is a file and no image of a cloud
-// yet: its platform starts machines from it when somebody has uploaded it.
+// File is a boot image, or a part of one, that is a file and no image of a cloud yet. The
+// platform starts machines from it once the administrator has uploaded it.
 type File struct {
 	// Key and Version of the image.
 	Key     Key
 	Version string
 	// Part of the image: empty for its disk, else kernel, initramfs, rootfs.
 	Part string
-	// Location is where it can be fetched, empty if the stream does not say.
+	// Location is its URL, empty if the stream has none.
 	Location string
-	// SHA256 of the file and, if it is compressed, of what is in it; hex.
+	// SHA256 of the file and, if it is compressed, of its content; hex.
 	SHA256, Uncompressed string
-	// Payload is its name in the bundle that brought the stream, empty if it is not
-	// in there.
+	// Payload is its name in the bundle with the stream, empty if no bundle has it.
 	Payload string
 }
 
-// Is reports whether a file, or what is in it, has this SHA-256 in hex.
-func (f File) Is(sum string) bool {
+// HasSum reports whether a file, or its uncompressed content, has this SHA-256 in hex.
+func (f File) HasSum(sum string) bool {
 	return sum != "" && (f.SHA256 == sum || f.Uncompressed == sum)
 }
 
-// Base is the last part of its location, for example rhcos.ova; else a name made of
-// its key.
+// Base is the last element of the location, for example rhcos.ova; else Name.
 func (f File) Base() string {
 	if b := path.Base(f.Location); f.Location != "" && b != "/" && b != "." {
 		return b
@@ -38,8 +36,8 @@ func (f File) Base() string {
 	return f.Name()
 }
 
-// Name of the file where names are lower-case words: platform, architecture,
-// variant and part, with dots between.
+// Name is a lower-case name: platform, architecture, variant, part and OS stream, joined
+// with dots.
 func (f File) Name() string {
 	words := []string{f.Key.Platform, f.Key.Architecture, f.Key.Variant, f.Part, f.Key.OSStream}
 	return strings.ToLower(strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), "."))
@@ -47,7 +45,7 @@ func (f File) Name() string {
 
 const attributeSum = "sha256"
 
-// Files of an image, its disk first; none if it is in a cloud.
+// Files of an image, its disk first; none for an image of a cloud.
 func (i Image) Files() []File {
 	var out []File
 	for k, sum := range i.Attributes {
@@ -62,19 +60,19 @@ func (i Image) Files() []File {
 	return out
 }
 
-// Disk is the file that an image is, if it is one.
-func (i Image) Disk() (File, bool) {
+// DiskFile returns the disk of an image that is a file.
+func (i Image) DiskFile() (File, bool) {
 	if fs := i.Files(); len(fs) > 0 && fs[0].Part == "" {
 		return fs[0], true
 	}
 	return File{}, false
 }
 
-// FileOf finds the file with a SHA-256 in hex.
-func (s *Stream) FileOf(sum string) (File, bool) {
+// FindFile finds the file with a SHA-256 in hex.
+func (s *Stream) FindFile(sum string) (File, bool) {
 	for _, i := range s.Images {
 		for _, f := range i.Files() {
-			if f.Is(sum) {
+			if f.HasSum(sum) {
 				return f, true
 			}
 		}
@@ -82,38 +80,37 @@ func (s *Stream) FileOf(sum string) (File, bool) {
 	return File{}, false
 }
 
-// BroughtFile notes that a bundle brings a file, under the name of a payload.
-func (s *Stream) BroughtFile(sum, payload string) {
+// SetFilePayload records the payload of a bundle that holds a file.
+func (s *Stream) SetFilePayload(sum, payload string) {
 	for _, i := range s.Images {
 		for _, f := range i.Files() {
-			if f.Is(sum) && f.Part == "" {
+			if f.HasSum(sum) && f.Part == "" {
 				i.Attributes["payload"] = payload
-			} else if f.Is(sum) {
+			} else if f.HasSum(sum) {
 				i.Attributes[f.Part+".payload"] = payload
 			}
 		}
 	}
 }
 
-// Upload says under which attributes an image that is a file was brought to a
-// region of its platform.
+// Upload has the attributes of an uploaded image in a region of its platform.
 type Upload struct {
-	// SHA256 of the file, or of what is in it; hex.
+	// SHA256 of the file, or of its uncompressed content; hex.
 	SHA256 string
-	// Region as policies name it; empty is every one.
+	// Region as policies name it; empty means every region.
 	Region string
-	// Attributes that the platform names it by, besides those that policies give.
+	// Attributes with which the platform names it, additional to those of policies.
 	Attributes map[string]string
 }
 
-// Uploaded notes uploads on the images that they are of, and returns the sums of
-// those that are of no file of the stream.
-func (s *Stream) Uploaded(all []Upload) []string {
+// AddUploads adds uploads to their images, and returns the sums that no file of the stream
+// has.
+func (s *Stream) AddUploads(all []Upload) []string {
 	var strange []string
 	for _, u := range all {
 		found := false
 		for n := range s.Images {
-			if f, ok := s.Images[n].Disk(); ok && f.Is(u.SHA256) {
+			if f, ok := s.Images[n].DiskFile(); ok && f.HasSum(u.SHA256) {
 				s.Images[n].Uploads = append(s.Images[n].Uploads, u)
 				found = true
 			}
@@ -125,9 +122,8 @@ func (s *Stream) Uploaded(all []Upload) []string {
 	return strange
 }
 
-// UploadIn a region; one that is for every region is taken if there is none for
-// this one.
-func (i Image) UploadIn(region string) (Upload, bool) {
+// UploadForRegion returns the upload in a region, else the one for every region.
+func (i Image) UploadForRegion(region string) (Upload, bool) {
 	for _, want := range []string{region, ""} {
 		for _, u := range i.Uploads {
 			if u.Region == want {

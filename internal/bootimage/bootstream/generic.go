@@ -22,8 +22,8 @@ type generic struct {
 	// the list's.
 	OwnReleases bool `json:"ownReleases,omitempty"`
 	// Bundle is what the bundle says that brought it.
-	Bundle *Brought       `json:"bundle,omitempty"`
-	Images []genericImage `json:"images"`
+	Bundle *BundleVersions `json:"bundle,omitempty"`
+	Images []genericImage  `json:"images"`
 }
 
 type genericImage struct {
@@ -50,7 +50,7 @@ func parseGeneric(data []byte) (*Stream, error) {
 		s.Modified = *in.Modified
 	}
 	if in.Bundle != nil {
-		s.Brought = *in.Bundle
+		s.Bundle = *in.Bundle
 	}
 	for n, i := range in.Images {
 		arch, ok := Architecture(i.Architecture)
@@ -66,16 +66,16 @@ func parseGeneric(data []byte) (*Stream, error) {
 	return s.finish()
 }
 
-// Generic writes a stream as the plain list, for a site that cannot reach where
+// EncodeGeneric writes a stream as the plain list, for a site that cannot reach where
 // it came from.
-func Generic(s *Stream) ([]byte, error) {
+func EncodeGeneric(s *Stream) ([]byte, error) {
 	out := generic{APIVersion: GenericVersion, Name: s.Name, Release: s.Release, Kubernetes: s.Kubernetes, OwnReleases: s.OwnReleases}
 	if !s.Modified.IsZero() {
 		at := s.Modified.UTC()
 		out.Modified = &at
 	}
-	if s.Brought != (Brought{}) {
-		out.Bundle = &s.Brought
+	if s.Bundle != (BundleVersions{}) {
+		out.Bundle = &s.Bundle
 	}
 	for _, i := range s.Images {
 		out.Images = append(out.Images, genericImage{OSStream: i.Key.OSStream, Architecture: i.Key.Architecture, Platform: i.Key.Platform,

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
-// Key says which image is meant. Region and Variant are empty where a platform
-// has one image for all.
+// Key selects an image. Region and Variant are empty on a platform with one image for all.
 type Key struct {
 	// OSStream within the data, for example rhel-9; empty is the default one.
 	OSStream string
@@ -37,14 +36,14 @@ func (k Key) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Image that is wanted for a Key.
+// Image is the wanted image of a Key.
 type Image struct {
 	Key Key
 	// Version of the operating system in it.
 	Version string
-	// Release that the data says of this image; see [Stream.ReleaseOf].
+	// Release of this image, if the data has one; see [Stream.ReleaseOf].
 	Release string
-	// Attributes by which it is named: image, project, name, location, sha256 ...
+	// Attributes that identify it: image, project, name, location, sha256 ...
 	Attributes map[string]string
 	// Uploads of it, if it is a file.
 	Uploads []Upload
@@ -52,31 +51,28 @@ type Image struct {
 
 // Stream is a set of wanted images.
 type Stream struct {
-	// Name of the stream, if the data says one.
+	// Name of the stream, if the data has one.
 	Name string
-	// Release that the data is for, and the Kubernetes version of that release;
-	// empty if the data does not say.
+	// Release of the data, and its Kubernetes version; empty if the data has none.
 	Release, Kubernetes string
-	// Modified is when the data was made, zero if it does not say.
+	// Modified is when the data was written, zero if it has no time.
 	Modified time.Time
-	// Brought is what a bundle says that brought the data: it counts where nobody
-	// else says it.
-	Brought Brought
-	// OwnReleases: only what an image says is its release. Vendors' stream data name
-	// the release that ships them, and list images of earlier ones.
+	// Bundle has the versions of the bundle with the data, for data without its own.
+	Bundle BundleVersions
+	// OwnReleases: an image without a release has none. Vendors' stream data name the
+	// release that ships them, and list images of earlier ones.
 	OwnReleases bool
 	// Images sorted by their key.
 	Images []Image
 }
 
-// ReleaseOf is the release that an image itself belongs to, empty if nobody says: what
-// the data says of the image, else the release within its OS version, else that of a
-// list which was made for its images.
+// ReleaseOf returns the release of an image: its own in the data, else the one within its OS
+// version, else that of the list unless OwnReleases is set. It is empty if none is known.
 func (s *Stream) ReleaseOf(i Image) string {
 	if i.Release != "" {
 		return i.Release
 	}
-	if v, err := osversion.Parse(i.Version); err == nil {
+	if v, err := componentversion.ParseOS(i.Version); err == nil {
 		if r, ok := v.Release(); ok {
 			return r.Text
 		}
@@ -87,13 +83,13 @@ func (s *Stream) ReleaseOf(i Image) string {
 	return s.Release
 }
 
-// Brought by a bundle: its release and the Kubernetes version of it.
-type Brought struct {
+// BundleVersions are the release of a bundle and its Kubernetes version.
+type BundleVersions struct {
 	Release    string `json:"release,omitempty"`
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
-// ErrNone is what every "there is no such image" is.
+// ErrNone says that the stream has no image for the key. Find wraps it.
 var ErrNone = errors.New("no such boot image")
 
 // Find returns the image of a key. With an empty Variant there must be only one.
@@ -131,7 +127,7 @@ func (s *Stream) Find(k Key) (Image, error) {
 		for _, i := range hits {
 			there[i.Key.Variant] = true
 		}
-		return Image{}, fmt.Errorf("%w: there are several variants for %s, say which: %s", ErrNone, k, list(there))
+		return Image{}, fmt.Errorf("%w: there are several variants for %s, name one: %s", ErrNone, k, list(there))
 	}
 	return hits[0], nil
 }
@@ -173,8 +169,8 @@ func list(m map[string]bool) string {
 	return strings.Join(out, ", ")
 }
 
-// Recognise finds the image of a platform whose attributes are those that are
-// given: who holds an image by its names learns its version.
+// Recognise returns the image of a platform with the given attributes. Its version is then
+// that of an object which names only the attributes.
 func (s *Stream) Recognise(platform string, attributes map[string]string) (Image, bool) {
 	if len(attributes) == 0 {
 		return Image{}, false
@@ -194,7 +190,7 @@ func (i Image) is(attributes map[string]string) bool {
 	return slices.ContainsFunc(i.Uploads, func(u Upload) bool { return holds(u.Attributes, attributes) })
 }
 
-// holds: all that is asked for, and none of it empty.
+// holds reports whether have contains all of want, with no empty value.
 func holds(have, want map[string]string) bool {
 	for k, v := range want {
 		if v == "" || have[k] != v {
@@ -204,12 +200,12 @@ func holds(have, want map[string]string) bool {
 	return true
 }
 
-// OS is the version of the operating system in the images, if all whose version
-// can be read are of one major; else empty.
+// OS returns the OS version of the images if all readable versions have the same major
+// number, else "".
 func (s *Stream) OS() string {
 	out, major := "", 0
 	for _, i := range s.Images {
-		v, err := osversion.Parse(i.Version)
+		v, err := componentversion.ParseOS(i.Version)
 		if err != nil {
 			continue
 		}
@@ -229,7 +225,7 @@ func (s *Stream) Architectures() []string {
 // Platforms of the images.
 func (s *Stream) Platforms() []string { return s.distinct(func(k Key) string { return k.Platform }) }
 
-// OSStreams of the images, besides the default one.
+// OSStreams of the images, without the default one.
 func (s *Stream) OSStreams() []string {
 	return slices.DeleteFunc(s.distinct(func(k Key) string { return k.OSStream }), func(name string) bool { return name == "" })
 }

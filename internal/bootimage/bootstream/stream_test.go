@@ -103,7 +103,7 @@ func TestFind(t *testing.T) {
 		"a platform without regions, asked with one": {k("amd64", "gcp", "europe-west1", ""), "", ""},
 		"one variant needs no name":                  {k("amd64", "vsphere", "", ""), "", ""},
 		"a variant by name":                          {k("amd64", "metal", "", "iso"), "", ""},
-		"several variants want one":                  {k("amd64", "metal", "", ""), "", "several variants for architecture amd64, platform metal, say which: iso, pxe"},
+		"several variants want one":                  {k("amd64", "metal", "", ""), "", "several variants for architecture amd64, platform metal, name one: iso, pxe"},
 		"a variant that is not there":                {k("amd64", "metal", "", "raw"), "", "has no variant raw"},
 		"a region that is not there":                 {k("amd64", "aws", "eu-west-9", ""), "", "stream rhel-9.6 of release 4.19.3 has no region eu-west-9 (wanted: architecture amd64, platform aws, region eu-west-9); there are: eu-central-1, us-east-1"},
 		"no region named":                            {k("amd64", "aws", "", ""), "", "no region is named for architecture amd64, platform aws; there are: eu-central-1, us-east-1"},
@@ -141,7 +141,7 @@ func TestRecognise(t *testing.T) {
 		attributes map[string]string
 	}{
 		"another sku":               {"azure", azure},
-		"an image nobody knows":     {"aws", map[string]string{"image": "ami-0zzz"}},
+		"an unknown image":          {"aws", map[string]string{"image": "ami-0zzz"}},
 		"nothing":                   {"aws", nil},
 		"an attribute that is none": {"aws", map[string]string{"family": ""}},
 		"of another platform":       {"gcp", map[string]string{"image": "ami-0aaa"}},
@@ -238,7 +238,7 @@ func TestGenericRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := parse(t, coreos(t))
 	s.Release, s.Kubernetes = "4.19.3", "1.32.6"
-	data, err := bootstream.Generic(s)
+	data, err := bootstream.EncodeGeneric(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%+v was asked, %+v found", i.Key, got.Key)
 			}
 		}
-		out, err := bootstream.Generic(s)
+		out, err := bootstream.EncodeGeneric(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +317,7 @@ func TestAnImagesOwnRelease(t *testing.T) {
 	vendor.Release = "4.20.1"
 	for _, i := range vendor.Images {
 		if got := vendor.ReleaseOf(i); got == vendor.Release {
-			t.Errorf("image %s %s of a vendor's stream is said to be of the stream's release", i.Key.Platform, i.Version)
+			t.Errorf("image %s %s of a vendor's stream has the stream's release", i.Key.Platform, i.Version)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
 // Client is what a request says of the machine's boot image.
@@ -23,11 +23,11 @@ var (
 	agent    = regexp.MustCompile(`^Ignition/v?(\d{1,4}\.\d{1,4}\.\d{1,4})`)
 )
 
-// longestHeader header that is looked at.
+// longestHeader is the longest header that ReadClient parses, in bytes.
 const longestHeader = 1024
 
-// ReadClient reads the headers. One of Ignition that names no version is of the
-// time when there was only version 2.
+// ReadClient reads the headers. An Ignition that names no version is from the time when only
+// version 2 existed.
 func ReadClient(accept, userAgent string) Client {
 	if len(accept) > longestHeader || len(userAgent) > longestHeader {
 		return Client{}
@@ -103,11 +103,11 @@ func DecideAnswer(c Client, p Pool) Answer {
 	if p.MinimumIgnition == "" {
 		return Answer{Action: AnswerConfig}
 	}
-	want, err := osversion.Parse(p.MinimumIgnition)
+	want, err := componentversion.ParseOS(p.MinimumIgnition)
 	if err != nil {
 		return old("the pool's limit for boot images cannot be read")
 	}
-	have, err := osversion.Parse(c.Version)
+	have, err := componentversion.ParseOS(c.Version)
 	if err != nil {
 		return old("it does not say of which version its boot image's Ignition is, and " + want.Text + " is the least")
 	}

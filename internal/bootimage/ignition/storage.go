@@ -65,7 +65,7 @@ func (u *upgrade) disk(in part) map[string]any {
 }
 
 func (u *upgrade) mebibytes(from part, to map[string]any, key, as string) {
-	v := from.take(key)
+	v := from.takeKey(key)
 	if v == nil {
 		return
 	}
@@ -85,8 +85,8 @@ func (u *upgrade) mebibytes(from part, to map[string]any, key, as string) {
 // filesystem: version 2 names them, and files refer to the name; version 3 has
 // paths only. One without a mount is a path alone.
 func (u *upgrade) filesystem(in part) map[string]any {
-	name, _ := in.take("name").(string)
-	at, _ := in.take("path").(string)
+	name, _ := in.takeKey("name").(string)
+	at, _ := in.takeKey("path").(string)
 	mount := u.object(in, "mount")
 	if name != "" {
 		u.paths[name] = at
@@ -100,7 +100,7 @@ func (u *upgrade) filesystem(in part) map[string]any {
 	}
 	out := keep(mount, map[string]any{}, "device", "format", "wipeFilesystem", "label", "uuid", "options")
 	if c := u.object(mount, "create"); len(c.m) > 0 { // of version 2.0: force and options
-		if c.take("force") == true {
+		if c.takeKey("force") == true {
 			out["wipeFilesystem"] = true
 		}
 		keep(c, out, "options")
@@ -120,8 +120,8 @@ const unmounted = "\x00"
 // node is what files, directories and links have in common.
 func (u *upgrade) node(in part, keys ...string) map[string]any {
 	out := keep(in, map[string]any{}, keys...)
-	at, _ := in.take("path").(string)
-	fs, _ := in.take("filesystem").(string)
+	at, _ := in.takeKey("path").(string)
+	fs, _ := in.takeKey("filesystem").(string)
 	prefix, known := u.paths[fs]
 	switch {
 	case fs == "":
@@ -156,7 +156,7 @@ func (u *upgrade) files(in []part) []any {
 	var order []string
 	for _, p := range in {
 		contents := u.object(p, "contents")
-		appends := p.take("append") == true
+		appends := p.takeKey("append") == true
 		var fetched map[string]any
 		if len(contents.m) > 0 {
 			fetched = u.resource(contents)
@@ -216,19 +216,19 @@ func (u *upgrade) networkd(in part) []any {
 		out = append(out, map[string]any{"path": at, "mode": 0o644, "overwrite": true, "contents": map[string]any{"source": "data:," + url.PathEscape(text)}})
 	}
 	for _, p := range u.objects(in, "units") {
-		name, _ := p.take("name").(string)
+		name, _ := p.takeKey("name").(string)
 		if name == "" || strings.Contains(name, "/") {
 			u.problem(p.at, "it has no name of a file")
 		}
-		if c := p.take("contents"); c != nil {
+		if c := p.takeKey("contents"); c != nil {
 			file("/etc/systemd/network/"+name, c)
 		}
 		for _, d := range u.objects(p, "dropins") {
-			n, _ := d.take("name").(string)
+			n, _ := d.takeKey("name").(string)
 			if n == "" || strings.Contains(n, "/") {
 				u.problem(d.at, "it has no name of a file")
 			}
-			file("/etc/systemd/network/"+name+".d/"+n, d.take("contents"))
+			file("/etc/systemd/network/"+name+".d/"+n, d.takeKey("contents"))
 			u.done(d)
 		}
 		u.done(p)

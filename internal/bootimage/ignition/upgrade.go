@@ -110,7 +110,7 @@ func empty(v any) bool {
 	return false
 }
 
-func (p part) take(key string) any {
+func (p part) takeKey(key string) any {
 	v := p.m[key]
 	delete(p.m, key)
 	return v
@@ -119,7 +119,7 @@ func (p part) take(key string) any {
 // object under a key, taken out; an empty one if there is none.
 func (u *upgrade) object(p part, key string) part {
 	at := strings.TrimPrefix(p.at+"."+key, ".")
-	v := p.take(key)
+	v := p.takeKey(key)
 	m, ok := v.(map[string]any)
 	if v != nil && !ok {
 		u.problem(at, "it is no object")
@@ -133,7 +133,7 @@ func (u *upgrade) object(p part, key string) part {
 // objects of a list under a key, taken out.
 func (u *upgrade) objects(p part, key string) []part {
 	at := strings.TrimPrefix(p.at+"."+key, ".")
-	v := p.take(key)
+	v := p.takeKey(key)
 	list, ok := v.([]any)
 	if v != nil && !ok {
 		u.problem(at, "it is no list")
@@ -153,7 +153,7 @@ func (u *upgrade) objects(p part, key string) []part {
 // keep carries keys over as they are.
 func keep(from part, to map[string]any, keys ...string) map[string]any {
 	for _, k := range keys {
-		if v := from.take(k); v != nil {
+		if v := from.takeKey(k); v != nil {
 			to[k] = v
 		}
 	}
@@ -179,7 +179,7 @@ func (u *upgrade) config(in part) map[string]any {
 }
 
 func (u *upgrade) ignition(in part) map[string]any {
-	in.take("version")
+	in.takeKey("version")
 	out := map[string]any{"version": Target}
 	config := u.object(in, "config")
 	c := map[string]any{}
@@ -231,7 +231,7 @@ func (u *upgrade) systemd(in part) map[string]any {
 	var names []string
 	for _, p := range u.objects(in, "units") {
 		v := keep(p, map[string]any{}, "name", "enabled", "mask", "contents")
-		if e := p.take("enable"); e == true {
+		if e := p.takeKey("enable"); e == true {
 			v["enabled"] = true
 		}
 		var dropins []any

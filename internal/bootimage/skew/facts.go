@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of facts that machines say of themselves.
+// Names of facts that machines report.
 const (
 	FactCPU    = "cpu"
 	FactShim   = "shim"
@@ -17,45 +17,45 @@ const (
 	FactLoader = "loaderBuilt"
 )
 
-// MachineFact is the least value of a fact among machines.
+// MachineFact is the lowest value of a fact among machines.
 type MachineFact struct {
 	Name, Least string
-	// Example is a machine with it, in words; Silent is how many do not say it.
-	Example string
-	Silent  int
+	// Example names a machine with that value; NotReporting counts machines without one.
+	Example      string
+	NotReporting int
 }
 
-// facts: every machine must have at least the wanted value; one that does not say
-// it counts as one that has it not.
-func (j *judge) facts(r Rule) {
+// checkFacts: every machine must report at least the wanted value. A machine that reports
+// none does not pass.
+func (j *checker) checkFacts(r Rule) {
 	for _, name := range slices.Sorted(maps.Keys(r.MinimumFacts)) {
 		want := r.MinimumFacts[name]
-		have, who, silent := j.fact(name)
+		have, who, silent := j.lowestFact(name)
 		if have == "" {
-			j.say(r.Name, Unknown, "%s of at least %s is wanted%s, and that of its machines is not known", name, want, because(r))
+			j.addFinding(r.Name, Unknown, "%s of at least %s is wanted%s, and that of its machines is not known", name, want, reasonSuffix(r))
 			continue
 		}
 		c, same, err := CompareFact(name, have, want)
 		switch {
 		case err != nil:
-			j.say(r.Name, Unknown, "%v", err)
+			j.addFinding(r.Name, Unknown, "%v", err)
 		case !same: // another architecture: the rule is not about it
 		case c < 0:
-			j.say(r.Name, Breaks, "%s has %s %s, at least %s is wanted%s", who, name, have, want, because(r))
+			j.addFinding(r.Name, Breaks, "%s has %s %s, at least %s is wanted%s", who, name, have, want, reasonSuffix(r))
 		case silent > 0:
-			j.say(r.Name, Unknown, "%s of at least %s is wanted%s, and %d of its nodes do not say theirs", name, want, because(r), silent)
+			j.addFinding(r.Name, Unknown, "%s of at least %s is wanted%s, and %d of its nodes do not say theirs", name, want, reasonSuffix(r), silent)
 		}
 	}
 }
 
-// fact as the nodes say it, or as it was declared for the machines to come.
-func (j *judge) fact(name string) (value, who string, silent int) {
+// lowestFact is the lowest value that nodes report, or the declared value for future machines.
+func (j *checker) lowestFact(name string) (value, who string, silent int) {
 	for _, m := range j.in.Source.Machines {
-		if m.Name == name && (m.Least != "" || m.Silent > 0) {
-			return m.Least, m.Example, m.Silent
+		if m.Name == name && (m.Least != "" || m.NotReporting > 0) {
+			return m.Least, m.Example, m.NotReporting
 		}
 	}
-	return j.in.Source.Facts[name], "what is declared", 0
+	return j.in.Source.Facts[name], "the declaration", 0
 }
 
 // CompareFact compares two values of a fact. same is false if they are of

@@ -41,7 +41,7 @@ func TestRules(t *testing.T) {
 		"a target that cannot be read matches":            {skew.Source{Release: "1.30.0"}, skew.Target{Kubernetes: "next"}, []skew.Rule{{Name: "r", Targets: []string{"1.37"}, MinimumRelease: "1.35.0"}}, nil, "r TooOld"},
 		"two minors behind are fine":                      {skew.Source{Release: "1.34.1"}, skew.Target{Kubernetes: "v1.36.3"}, []skew.Rule{{Name: "d", MinorsBehind: n(2)}}, nil, ""},
 		"three are not":                                   {skew.Source{Release: "1.33.1"}, skew.Target{Kubernetes: "v1.36.3"}, []skew.Rule{{Name: "d", MinorsBehind: n(2)}}, nil, "d TooOld"},
-		"minors of Kubernetes beside a platform's":        {skew.Source{Release: "1.33.1"}, skew.Target{Kubernetes: "v1.36.3", Release: "4.23.0"}, []skew.Rule{{Name: "d", MinorsBehind: n(2)}}, nil, "d TooOld"},
+		"minors of Kubernetes and of a platform":          {skew.Source{Release: "1.33.1"}, skew.Target{Kubernetes: "v1.36.3", Release: "4.23.0"}, []skew.Rule{{Name: "d", MinorsBehind: n(2)}}, nil, "d TooOld"},
 		"minors that count differently":                   {skew.Source{Release: "4.19.0"}, skew.Target{Kubernetes: "v1.36.3"}, []skew.Rule{{Name: "d", MinorsBehind: n(2)}}, nil, "d Unknown"},
 		"one major step is possible without any rule":     {skew.Source{OS: "9.6.20251023-0"}, skew.Target{OS: "10.0.20260501-0"}, nil, nil, ""},
 		"two are not":                                     {skew.Source{OS: "48.84.202208021106-0"}, skew.Target{OS: "10.0.20260501-0"}, nil, nil, "one-major-step MajorStep"},
@@ -54,15 +54,15 @@ func TestRules(t *testing.T) {
 		"an image must have soaked":                       {skew.Source{OS: "9.6.20261119-0"}, skew.Target{}, []skew.Rule{{Name: "soak", MinAge: 7 * 24 * time.Hour}}, nil, "soak TooFresh"},
 		"an image that soaked":                            {skew.Source{OS: "9.6.20261101-0"}, skew.Target{}, []skew.Rule{{Name: "soak", MinAge: 7 * 24 * time.Hour}}, nil, ""},
 		"an image that is too old by its day":             {skew.Source{OS: "9.6.20251023-0"}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, "age TooOld"},
-		"an age that nobody knows":                        {skew.Source{Release: "1.36.3"}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, "age Unknown"},
+		"an unknown age":                                  {skew.Source{Release: "1.36.3"}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, "age Unknown"},
 		"a published day counts before the build's":       {skew.Source{OS: "9.6.20251023-0", Published: now.Add(-time.Hour)}, skew.Target{}, []skew.Rule{{Name: "age", MaxAge: 180 * 24 * time.Hour}}, nil, ""},
 		"an OS stream that the release still has":         {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Release: "4.22.0", Known: true, OSStreams: []string{"rhel-10", "rhel-9"}}, nil, nil, ""},
 		"an OS stream that the release has retired":       {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Release: "4.23.0", Known: true, OSStreams: []string{"rhel-10"}}, nil, nil, "os-stream-there Incompatible"},
 		"the default OS stream is always there":           {skew.Source{OS: "9.6.20251023-0"}, skew.Target{Release: "4.23.0", Known: true}, nil, nil, ""},
-		"a release whose images nobody knows":             {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Kubernetes: "1.40.0"}, nil, nil, ""},
+		"a release whose images are unknown":              {skew.Source{OS: "9.6.20251023-0", OSStream: "rhel-9"}, skew.Target{Kubernetes: "1.40.0"}, nil, nil, ""},
 		"a processor that is new enough":                  {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v3", Example: "n1"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, ""},
 		"a processor that is not":                         {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v2", Example: "n1"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Incompatible"},
-		"a node that does not say its processor":          {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v3", Silent: 1}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Unknown"},
+		"a node that does not say its processor":          {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v3", NotReporting: 1}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Unknown"},
 		"no node says it":                                 {skew.Source{Release: "1.36.3"}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Unknown"},
 		"no node yet, and it is declared":                 {skew.Source{Release: "1.36.3", Facts: map[string]string{"cpu": "x86-64-v3"}}, skew.Target{}, []skew.Rule{cpuV3}, nil, ""},
 		"what a node says counts before what is declared": {skew.Source{Release: "1.36.3", Facts: map[string]string{"cpu": "x86-64-v3"}, Machines: []skew.MachineFact{{Name: "cpu", Least: "x86-64-v1"}}}, skew.Target{}, []skew.Rule{cpuV3}, nil, "cpu Incompatible"},
@@ -71,12 +71,12 @@ func TestRules(t *testing.T) {
 		"a boot loader that is new enough":                {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "shim", Least: "15.10"}, {Name: "grub", Least: "2.12"}}}, skew.Target{}, []skew.Rule{loader}, nil, ""},
 		"a boot loader that cannot be read":               {skew.Source{Release: "1.36.3", Machines: []skew.MachineFact{{Name: "shim", Least: "new"}, {Name: "grub", Least: "2.12"}}}, skew.Target{}, []skew.Rule{loader}, nil, "loader Unknown"},
 		"nothing is known":                                {skew.Source{}, skew.Target{}, nil, nil, "image-known Unknown"},
-		"a custom image is unknown whatever it is called": {skew.Source{Unknown: "a custom image", OS: "9.6.20251023-0"}, skew.Target{}, []skew.Rule{minimum}, nil, "image-known Unknown, min Unknown"},
+		"a custom image is unknown under any name":        {skew.Source{Unknown: "a custom image", OS: "9.6.20251023-0"}, skew.Target{}, []skew.Rule{minimum}, nil, "image-known Unknown, min Unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.source.Name, tc.source.Mode = "pool", skew.Automatic
-			got := skew.Judge(skew.Input{Source: tc.source, Target: tc.target, Rules: tc.rules, Waivers: tc.waivers, Now: now})
+			got := skew.Evaluate(skew.Input{Source: tc.source, Target: tc.target, Rules: tc.rules, Waivers: tc.waivers, Now: now})
 			if s := say(got); s != tc.want {
 				t.Errorf("%q, want %q: %+v", s, tc.want, got)
 			}
@@ -104,12 +104,12 @@ func TestA8UnparseableVersionIsAViolationUnlessWaived(t *testing.T) {
 	t.Parallel()
 	in := skew.Input{Source: skew.Source{Name: "pool", Mode: skew.Manual, OS: "golden-image-final-2"}, Now: now,
 		Rules: []skew.Rule{{Name: "min", MinimumOS: "9.2"}}}
-	fs := skew.Judge(in)
+	fs := skew.Evaluate(in)
 	if say(fs) != "image-known Unknown, min Unknown" || !skew.Blocks(fs) || !strings.Contains(fs[0].Message, `"golden-image-final-2"`) {
 		t.Fatalf("%+v", fs)
 	}
 	in.Waivers = []skew.Waiver{{Source: "po*", Reason: "checked by hand", Until: now.Add(time.Hour)}}
-	if fs = skew.Judge(in); skew.Blocks(fs) || say(fs) != "~image-known Unknown, ~min Unknown" {
+	if fs = skew.Evaluate(in); skew.Blocks(fs) || say(fs) != "~image-known Unknown, ~min Unknown" {
 		t.Errorf("waived, and still said: %+v", fs)
 	}
 }
@@ -117,13 +117,13 @@ func TestA8UnparseableVersionIsAViolationUnlessWaived(t *testing.T) {
 // A10: one major step allowed, two refused; a waiver holds until its end.
 func TestA10OneMajorStepAndWaiverWithExpiry(t *testing.T) {
 	t.Parallel()
-	judge := func(os string, ws ...skew.Waiver) []skew.Finding {
-		return skew.Judge(skew.Input{Source: skew.Source{Name: "workers", Mode: skew.Automatic, OS: os}, Target: skew.Target{Kubernetes: "1.36.3", OS: "10.0.20260501-0"}, Waivers: ws, Now: now})
+	evaluate := func(os string, ws ...skew.Waiver) []skew.Finding {
+		return skew.Evaluate(skew.Input{Source: skew.Source{Name: "workers", Mode: skew.Automatic, OS: os}, Target: skew.Target{Kubernetes: "1.36.3", OS: "10.0.20260501-0"}, Waivers: ws, Now: now})
 	}
-	if fs := judge("9.6.20251023-0"); len(fs) != 0 {
+	if fs := evaluate("9.6.20251023-0"); len(fs) != 0 {
 		t.Errorf("9 to 10: %+v", fs)
 	}
-	fs := judge("48.84.202208021106-0")
+	fs := evaluate("48.84.202208021106-0")
 	if !skew.Blocks(fs) || !strings.Contains(fs[0].Message, "OS 8, the target's is 10") {
 		t.Errorf("8 to 10: %+v", fs)
 	}
@@ -143,7 +143,7 @@ func TestA10OneMajorStepAndWaiverWithExpiry(t *testing.T) {
 	} {
 		v := w
 		tc.change(&v)
-		if fs := judge("48.84.202208021106-0", v); skew.Blocks(fs) != tc.blocks || len(fs) != 1 {
+		if fs := evaluate("48.84.202208021106-0", v); skew.Blocks(fs) != tc.blocks || len(fs) != 1 {
 			t.Errorf("%s: %+v", name, fs)
 		}
 	}
@@ -152,13 +152,13 @@ func TestA10OneMajorStepAndWaiverWithExpiry(t *testing.T) {
 // Opted out, nothing blocks, and it is still said.
 func TestNoneIsSaidAndDoesNotBlock(t *testing.T) {
 	t.Parallel()
-	fs := skew.Judge(skew.Input{Source: skew.Source{Name: "p", Mode: skew.None}, Now: now})
+	fs := skew.Evaluate(skew.Input{Source: skew.Source{Name: "p", Mode: skew.None}, Now: now})
 	if skew.Blocks(fs) || say(fs) != "~image-known Unknown" {
 		t.Errorf("%+v", fs)
 	}
 }
 
-// Whatever an unreadable text is, it never passes a minimum.
+// An unreadable version never passes a minimum.
 func TestUnreadableNeverPasses(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -166,7 +166,7 @@ func TestUnreadableNeverPasses(t *testing.T) {
 		if strings.HasPrefix(s.OS, "v") {
 			return
 		}
-		if fs := skew.Judge(skew.Input{Source: s, Rules: []skew.Rule{{Name: "m", MinimumOS: "9.2"}}, Now: now}); !skew.Blocks(fs) {
+		if fs := skew.Evaluate(skew.Input{Source: s, Rules: []skew.Rule{{Name: "m", MinimumOS: "9.2"}}, Now: now}); !skew.Blocks(fs) {
 			rt.Fatalf("%q passes: %+v", s.OS, fs)
 		}
 	})

@@ -4,10 +4,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
-func newAlerts(a *cmdutil.Access) *cobra.Command {
+func newAlerts(a *inputs.Access) *cobra.Command {
 	return &cobra.Command{
 		Use: "alerts", Short: "Print alerts about boot images for the Prometheus operator", Args: cobra.NoArgs,
 		Long: `Print a PrometheusRule with alerts for refused machines, images that are too old,

@@ -7,12 +7,12 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/text"
 )
 
-// ages returns the dates of versions.
-func (s *Source) ages() {
+// describeAges returns the dates of versions.
+func (s *Source) describeAges() {
 	from := s.Declared
 	switch {
 	case s.Referenced != nil && s.Referenced.OS != "":
@@ -28,7 +28,7 @@ func (s *Source) ages() {
 }
 
 func built(version string) *time.Time {
-	v, err := osversion.Parse(version)
+	v, err := componentversion.ParseOS(version)
 	if err != nil || v.Built.IsZero() {
 		return nil
 	}
@@ -43,17 +43,17 @@ func age(at *time.Time, now time.Time) string {
 	return fmt.Sprintf("%dd", int(now.Sub(*at).Hours()/24))
 }
 
-// words returns the sentences below a source's line: faults first, then, with all,
+// describeState returns the sentences below a source's line: faults first, then, with all,
 // facts about its machines.
-func (s *Source) words(wide bool, now time.Time) []string {
-	out := s.wrong()
+func (s *Source) describeState(wide bool, now time.Time) []string {
+	out := s.problems()
 	if !wide {
 		return out
 	}
 	if s.Nodes > 0 || s.Joining > 0 {
-		out = append(out, s.counted(now))
+		out = append(out, s.describeCounts(now))
 	}
-	if facts := s.facts(); facts != "" {
+	if facts := s.describeFacts(); facts != "" {
 		out = append(out, "its machines have at least: "+facts)
 	}
 	if s.Authority != nil && s.Authority.Trusted {
@@ -62,8 +62,8 @@ func (s *Source) words(wide bool, now time.Time) []string {
 	return out
 }
 
-// wrong returns the faults that a user must fix or know.
-func (s *Source) wrong() []string {
+// problems returns the faults that a user must fix or know.
+func (s *Source) problems() []string {
 	var out []string
 	if s.State != v1alpha1.SourceCurrent && s.Message != "" {
 		out = append(out, s.Message)
@@ -82,7 +82,7 @@ func (s *Source) wrong() []string {
 	return out
 }
 
-func (s *Source) counted(now time.Time) string {
+func (s *Source) describeCounts(now time.Time) string {
 	line := fmt.Sprintf("%s installed from it", text.Count(int(s.Nodes), "node"))
 	if s.OldestInstalledImage != nil {
 		line += fmt.Sprintf(", the oldest from an image of %s (%s)", s.OldestInstalledImage.Format(time.DateOnly), age(s.OldestInstalledImage, now))
@@ -93,13 +93,13 @@ func (s *Source) counted(now time.Time) string {
 	return line
 }
 
-// named has the names of facts.
-var named = map[string]string{skew.FactCPU: "processor", skew.FactShim: "boot loader shim", skew.FactGrub: "boot loader GRUB", skew.FactLoader: "boot loader of"}
+// factNames has the names of facts.
+var factNames = map[string]string{skew.FactCPU: "processor", skew.FactShim: "boot loader shim", skew.FactGrub: "boot loader GRUB", skew.FactLoader: "boot loader of"}
 
-func (s *Source) facts() string {
+func (s *Source) describeFacts() string {
 	var out []string
 	for _, f := range s.Machines {
-		name := named[f.Name]
+		name := factNames[f.Name]
 		if name == "" {
 			name = f.Name
 		}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -80,13 +80,13 @@ func TestAnyHeaderIsInspectedInLittleMemory(t *testing.T) {
 		if rss > most {
 			t.Errorf("%s: %d KiB of memory", name, rss)
 		}
-		if code != int(cmdutil.ExitOK) && code != int(cmdutil.ExitVerification) {
+		if code != int(console.ExitOK) && code != int(console.ExitVerification) {
 			t.Errorf("%s: exit code %d: %s", name, code, last)
 		}
 	}
 }
 
-// A pipe that nobody writes to, and other files that are none, are refused at once.
+// A pipe without a writer, and other special files, are refused at once.
 func TestOddFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -112,12 +112,12 @@ func TestOddFilesAreRefused(t *testing.T) {
 			go func() { done <- refit(t, args...) }()
 			select {
 			case r := <-done:
-				if r.code == cmdutil.ExitOK {
+				if r.code == console.ExitOK {
 					t.Errorf("refit %s: accepted", strings.Join(args, " "))
 				}
 			case <-time.After(20 * time.Second):
 				t.Errorf("refit %s: hangs", strings.Join(args, " "))
-				// Whoever waits to read is let go.
+				// A waiting reader is released.
 				if w, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
 					w.Close()
 				}

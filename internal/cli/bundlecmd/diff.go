@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -38,17 +38,17 @@ func newDiff() *cobra.Command {
 new version, older) by its tags under a scheme. The command reads headers, and from B the manifests and configurations of
 changed images, for the label ` + track.SecurityLabel + `=security.`,
 		Example: "  refit bundle diff site-1.bundle site-2.bundle",
-		Args:    cmdutil.Args(cobra.ExactArgs(2)),
+		Args:    console.Args(cobra.ExactArgs(2)),
 	}
-	format := cmdutil.OutputFlag(c)
+	format := console.OutputFlag(c)
 	scheme := c.Flags().String("scheme", "rev", "tag scheme of the images (refit tags compare --help)")
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := cmdutil.CheckOutput(*format); err != nil {
+		if err := console.CheckOutput(*format); err != nil {
 			return err
 		}
 		s, err := imagetag.ByName(*scheme)
 		if err != nil {
-			return cmdutil.UsageError(err)
+			return console.UsageError(err)
 		}
 		var f [2]*bundlereader.File
 		for i := range f {
@@ -59,9 +59,9 @@ changed images, for the label ` + track.SecurityLabel + `=security.`,
 		}
 		x, y := f[0].Header(), f[1].Header()
 		v := diffView{APIVersion: "refit.dev/bundlediff/v1", Kind: "BundleDiff", From: x.Digest, To: y.Digest, Difference: bundle.Diff(x.Metadata, y.Metadata)}
-		v.Images = track.Compare(s, named(x), named(y), func(digest string) bool { return saysSecurity(f[1], digest) })
+		v.Images = track.Compare(s, named(x), named(y), func(digest string) bool { return hasSecurityLabel(f[1], digest) })
 		v.Summary = v.Images.Sentence()
-		if !cmdutil.IsTable(*format) {
+		if !console.IsTable(*format) {
 			return render.Value(c.OutOrStdout(), *format, v)
 		}
 		return v.table(c, *format == render.Wide)
@@ -102,9 +102,9 @@ func (v diffView) table(c *cobra.Command, wide bool) error {
 // maxManifest is the largest manifest or configuration that is read, in bytes.
 const maxManifest = 4 << 20
 
-// saysSecurity reports whether an image of a bundle has the label of a security
+// hasSecurityLabel reports whether an image of a bundle has the label of a security
 // fix: in its index, a platform's manifest or its configuration.
-func saysSecurity(f *bundlereader.File, digest string) bool {
+func hasSecurityLabel(f *bundlereader.File, digest string) bool {
 	m := f.Header().Metadata
 	todo, seen := []string{digest}, map[string]bool{}
 	for len(todo) > 0 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -34,10 +34,10 @@ func newGenerate() *cobra.Command {
 	c := &cobra.Command{
 		Use: "generate --out DIR", Short: "Create a pair of Ed25519 keys: DIR/refit.key (private) and DIR/refit.pub",
 		Long: "Create refit.key (PKCS #8 PEM, mode 0600) and refit.pub (PKIX PEM) in DIR, and print the key's identifier.\nThe command never replaces existing keys.",
-		Args: cmdutil.Args(cobra.NoArgs),
+		Args: console.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
-				return cmdutil.UsageErrorf("--out DIR is missing: name the directory for the keys")
+				return console.UsageErrorf("--out DIR is missing: name the directory for the keys")
 			}
 			id, err := generate(dir)
 			if err != nil {
@@ -56,7 +56,7 @@ func generate(dir string) (id string, err error) {
 	}
 	for _, name := range []string{privateKeyFile, publicKeyFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return "", cmdutil.UsageErrorf("%s exists already, and keys are never replaced: use another directory", filepath.Join(dir, name))
+			return "", console.UsageErrorf("%s exists already, and keys are never replaced: use another directory", filepath.Join(dir, name))
 		}
 	}
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
@@ -87,11 +87,11 @@ const maxKey = 64 << 10
 func readPrivateKey(path string) (ed25519.PrivateKey, error) {
 	b, err := fsutil.ReadSmall(path, maxKey)
 	if err != nil {
-		return nil, cmdutil.UsageError(fmt.Errorf("--key: %w", err))
+		return nil, console.UsageError(fmt.Errorf("--key: %w", err))
 	}
 	k, err := bundle.ParsePrivateKeyPEM(b)
 	if err != nil {
-		return nil, cmdutil.UsageError(fmt.Errorf("--key %s: %w", path, err))
+		return nil, console.UsageError(fmt.Errorf("--key %s: %w", path, err))
 	}
 	return k, nil
 }
@@ -99,11 +99,11 @@ func readPrivateKey(path string) (ed25519.PrivateKey, error) {
 func readPublicKey(path string) (ed25519.PublicKey, error) {
 	b, err := fsutil.ReadSmall(path, maxKey)
 	if err != nil {
-		return nil, cmdutil.UsageError(fmt.Errorf("--pub: %w", err))
+		return nil, console.UsageError(fmt.Errorf("--pub: %w", err))
 	}
 	k, err := bundle.ParsePublicKeyPEM(b)
 	if err != nil {
-		return nil, cmdutil.UsageError(fmt.Errorf("--pub %s: %w", path, err))
+		return nil, console.UsageError(fmt.Errorf("--pub %s: %w", path, err))
 	}
 	return k, nil
 }

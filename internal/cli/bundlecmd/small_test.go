@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/disktest"
 )
@@ -30,7 +30,7 @@ func TestOutputsOnSmallDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(args ...string) error {
-		if r := refit(t, args...); r.code != cmdutil.ExitOK {
+		if r := refit(t, args...); r.code != console.ExitOK {
 			return errors.New(r.err)
 		}
 		return nil

@@ -15,7 +15,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 // older names the settings for API servers before 1.36. Without the feature gate the API
@@ -40,27 +40,27 @@ func setIfNotPresent(ctx context.Context, c client.Client, on bool, patience tim
 	case version == "" && !on:
 		return nil // it was never installed
 	case version == "":
-		return cmdutil.WithExit(cmdutil.ExitBlocked, errNoMutation)
+		return console.WithExit(console.ExitBlocked, errNoMutation)
 	}
 	objects, err := config.IfNotPresent(version)
 	if err != nil {
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
 	if !on {
-		return takeAway(ctx, c, objects)
+		return removeField(ctx, c, objects)
 	}
-	acts, err := put(ctx, c, objects, patience)
+	acts, err := setField(ctx, c, objects, patience)
 	if err != nil || acts {
 		return err
 	}
-	if err := takeAway(ctx, c, objects); err != nil {
+	if err := removeField(ctx, c, objects); err != nil {
 		return err
 	}
-	return cmdutil.WithExit(cmdutil.ExitBlocked, errNoEffect)
+	return console.WithExit(console.ExitBlocked, errNoEffect)
 }
 
-// put installs them, and reports whether the API server applies them.
-func put(ctx context.Context, c client.Client, objects []*unstructured.Unstructured, patience time.Duration) (bool, error) {
+// setField installs them, and reports whether the API server applies them.
+func setField(ctx context.Context, c client.Client, objects []*unstructured.Unstructured, patience time.Duration) (bool, error) {
 	for _, o := range objects {
 		if err := applyObject(ctx, c, o); err != nil {
 			return false, err
@@ -69,7 +69,7 @@ func put(ctx context.Context, c client.Client, objects []*unstructured.Unstructu
 	return actsWithin(ctx, c, patience)
 }
 
-func takeAway(ctx context.Context, c client.Client, objects []*unstructured.Unstructured) error {
+func removeField(ctx context.Context, c client.Client, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
 		if err := c.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("cannot delete %s %s: %w", o.GetKind(), o.GetName(), err)
@@ -81,7 +81,7 @@ func takeAway(ctx context.Context, c client.Client, objects []*unstructured.Unst
 // actsWithin tries a pod with policy Always in dry runs until the API server changes it.
 func actsWithin(ctx context.Context, c client.Client, patience time.Duration) (bool, error) {
 	for end := time.Now().Add(patience); ; {
-		p := tried()
+		p := samplePod()
 		if err := c.Create(ctx, p, client.DryRunAll); err != nil {
 			return false, fmt.Errorf("the policy IfNotPresent for new pods is installed, but cannot be verified, because the API server refuses the trial pod (dry run): %w", err)
 		}
@@ -99,8 +99,8 @@ func actsWithin(ctx context.Context, c client.Client, patience time.Duration) (b
 	}
 }
 
-// tried is a pod that the strictest rules of a namespace allow.
-func tried() *corev1.Pod {
+// samplePod is a pod that the strictest rules of a namespace allow.
+func samplePod() *corev1.Pod {
 	yes, no := true, false
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, GenerateName: "refit-tries-"}, Spec: corev1.PodSpec{
 		AutomountServiceAccountToken: &no,

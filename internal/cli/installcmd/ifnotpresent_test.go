@@ -10,7 +10,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
@@ -41,7 +41,7 @@ func TestIfNotPresentIsSeenToAct(t *testing.T) {
 				t.Skip("this API server has no MutatingAdmissionPolicy")
 			}
 			err = setIfNotPresent(t.Context(), cl, true, c.patience)
-			if (err == nil) != c.acts || !c.acts && (cmdutil.ExitCode(err) != cmdutil.ExitBlocked || !strings.Contains(err.Error(), "--feature-gates=MutatingAdmissionPolicy=true")) {
+			if (err == nil) != c.acts || !c.acts && (console.ExitCode(err) != console.ExitBlocked || !strings.Contains(err.Error(), "--feature-gates=MutatingAdmissionPolicy=true")) {
 				t.Fatalf("%v", err)
 			}
 			objects, err := config.IfNotPresent(version)
@@ -54,7 +54,7 @@ func TestIfNotPresentIsSeenToAct(t *testing.T) {
 					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 				}
 			}
-			if p := tried(); c.acts {
+			if p := samplePod(); c.acts {
 				if err := cl.Create(t.Context(), p); err != nil || p.Namespace != v1alpha1.SystemNamespace {
 					t.Errorf("the pod to try with, for once really made: %v", err)
 				}

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 func TestParseHosts(t *testing.T) {
@@ -19,7 +19,7 @@ func TestParseHosts(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	for _, bad := range []string{"", ":/dev/sdb", "n1:sdb", "-oProxyCommand=x"} {
-		if _, err := parseHosts([]string{bad}); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+		if _, err := parseHosts([]string{bad}); console.ExitCode(err) != console.ExitUsage {
 			t.Errorf("%q is taken: %v", bad, err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestUninstallTakesWhatWasAddedToo(t *testing.T) {
 func TestNoMutationIsSaid(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithRESTMapper(meta.NewDefaultRESTMapper(nil)).Build()
-	if err := setIfNotPresent(t.Context(), c, true, 0); cmdutil.ExitCode(err) != cmdutil.ExitBlocked || !strings.Contains(err.Error(), "1.36") {
+	if err := setIfNotPresent(t.Context(), c, true, 0); console.ExitCode(err) != console.ExitBlocked || !strings.Contains(err.Error(), "1.36") {
 		t.Errorf("%v", err)
 	}
 	if err := setIfNotPresent(t.Context(), c, false, 0); err != nil {

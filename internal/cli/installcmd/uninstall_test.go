@@ -51,8 +51,8 @@ func TestUninstallNamesTheNodesThatAreLeft(t *testing.T) {
 		"and 5 more":                make([]string, maxNamed+5),
 		"no node reported an agent": nil,
 	} {
-		if said := whatIsLeft(nodes); !strings.Contains(said, want) {
-			t.Errorf("%q lacks %q", said, want)
+		if said := listLeftovers(nodes); !strings.Contains(said, want) {
+			t.Errorf("%q does not contain %q", said, want)
 		}
 	}
 }

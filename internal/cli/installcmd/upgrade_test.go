@@ -12,7 +12,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 func controllerPod(name, image string, ready corev1.ConditionStatus) *corev1.Pod {
@@ -43,7 +43,7 @@ func TestTheControllerRunsOnceAPodOfTheNewImageIsReady(t *testing.T) {
 				cancel() // it looks once
 			}
 			defer cancel()
-			err := installer{&cmdutil.Access{Err: io.Discard}}.waitController(ctx, b.Build(), "refit:2", areas.Set{})
+			err := installer{&inputs.Access{Err: io.Discard}}.waitController(ctx, b.Build(), "refit:2", areas.Set{})
 			if (err == nil) != x.runs {
 				t.Errorf("got %v", err)
 			}

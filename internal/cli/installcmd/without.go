@@ -21,8 +21,8 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 )
 
-// noteAreas says before the installation what is left out, and what was left out until now.
-func (o installer) noteAreas(ctx context.Context, c client.Client, out areas.Set) error {
+// recordAreas says before the installation what is left out, and what was left out until now.
+func (o installer) recordAreas(ctx context.Context, c client.Client, out areas.Set) error {
 	var d appsv1.Deployment
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: "refit-controller"}, &d)
 	if client.IgnoreNotFound(err) != nil {
@@ -50,9 +50,9 @@ func (o installer) noteAreas(ctx context.Context, c client.Client, out areas.Set
 	return err
 }
 
-// leaveOut removes what an earlier installation had of areas that are left out now: objects of all
+// removeAreas removes what an earlier installation had of areas that are left out now: objects of all
 // that are not among kept. A kind that has objects stays, because they would go with it.
-func (o installer) leaveOut(ctx context.Context, c client.Client, all, kept []*unstructured.Unstructured, out areas.Set) error {
+func (o installer) removeAreas(ctx context.Context, c client.Client, all, kept []*unstructured.Unstructured, out areas.Set) error {
 	stay := map[string]bool{}
 	for _, k := range kept {
 		stay[identity(k)] = true

@@ -20,20 +20,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Of a live cluster everything is read that a dump would have; what the cluster
-// does not have or does not show is left out, and what hinders the answer is an
-// error.
+// The command reads everything from a live cluster that a dump would have. It leaves out
+// kinds that the cluster does not have or show. A kind without which there is no answer is
+// an error.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	s := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
-	data, err := json.Marshal(model.HoldList{Images: []model.HeldImage{{Name: "reg.example/shop/web:1.0", Digest: d("a")}}})
+	data, err := json.Marshal(model.PinSet{Images: []model.PinSetImage{{Name: "reg.example/shop/web:1.0", Digest: d("a")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +55,9 @@ func TestLive(t *testing.T) {
 	}{
 		"everything can be read":                    {pods: 1, holds: 1},
 		"a cluster without refit has no such kinds": {fails: map[string]error{"NodeUpdateList": &meta.NoKindMatchError{}, "ImageTrackList": &meta.NoKindMatchError{}}, pods: 1},
-		"what may not be read is told":              {fails: map[string]error{"CronJobList": apierrors.NewForbidden(schema.GroupResource{Resource: "cronjobs"}, "", nil)}, note: "cannot list cronjobs", pods: 1, holds: 1},
+		"forbidden kinds are reported":              {fails: map[string]error{"CronJobList": apierrors.NewForbidden(schema.GroupResource{Resource: "cronjobs"}, "", nil)}, note: "cannot list cronjobs", pods: 1, holds: 1},
 		"without pods there is no answer":           {fails: map[string]error{"PodList": apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)}, wrong: "forbidden"},
-		"an API server that is away is an error":    {fails: map[string]error{"DeploymentList": errors.New("connection refused")}, wrong: "connection refused"},
+		"an unreachable API server is an error":     {fails: map[string]error{"DeploymentList": errors.New("connection refused")}, wrong: "connection refused"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +69,7 @@ func TestLive(t *testing.T) {
 					return w.List(ctx, l, o...)
 				}}).Build()
 			var said bytes.Buffer
-			o, err := live(t.Context(), &cmdutil.Access{Err: &said}, cl)
+			o, err := readCluster(t.Context(), &inputs.Access{Err: &said}, cl)
 			switch {
 			case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 				t.Errorf("%v, want %s", err, c.wrong)

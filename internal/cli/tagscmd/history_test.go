@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -187,7 +187,7 @@ func TestHistoryOfSixtyImages(t *testing.T) {
 		for _, s := range v.Steps {
 			got = append(got, s.Verb+" "+s.Tag)
 		}
-		if d := cmp.Diff(want, got); d != "" || string(v.Case) != kase || v.Image != digest || r.code != cmdutil.ExitOK || v.Automatic != (kase == "3" || kase == "4a") {
+		if d := cmp.Diff(want, got); d != "" || string(v.Case) != kase || v.Image != digest || r.code != console.ExitOK || v.Automatic != (kase == "3" || kase == "4a") {
 			t.Fatalf("%s: exit %d, case %s: %s\n%s", line, r.code, v.Case, d, r.out)
 		}
 		p.push(v)
@@ -251,11 +251,11 @@ func badMoves() map[string][]badMove {
 			{"a long tag is overwritten", base, "1.0.0-rev1-b1.10", nil, "TagTaken"},
 			{"the build is not above 1.10", base, "1.0.0-rev1-b1.3", nil, "BuildNotGreater"},
 			{"a fix without a bump", func(i *registrytest.Image) { i.Labels[publish.LabelDefinition] = "fixed" }, "1.0.0-rev1-b1.11", nil, "RevNotBumped"},
-			{"the tag lies", version("1.0.1"), "1.0.0-rev1-b1.11", nil, "TagVersionMismatch"},
-			{"nobody says what is inside", version(""), "1.0.0-rev1-b1.11", nil, "VersionUnknown"},
+			{"the tag names another version", version("1.0.1"), "1.0.0-rev1-b1.11", nil, "TagVersionMismatch"},
+			{"the version of the contents is unknown", version(""), "1.0.0-rev1-b1.11", nil, "VersionUnknown"},
 		},
 		"1.0.0-rev2-b2.3": {
-			{"it was said to be a rebuild, and is a fix", func(i *registrytest.Image) { i.Labels[publish.LabelDefinition] = "fixed" }, "1.0.0-rev3-b2.9", []string{"--case", "3"}, "CaseDiffers"},
+			{"it claims to be a rebuild, and is a fix", func(i *registrytest.Image) { i.Labels[publish.LabelDefinition] = "fixed" }, "1.0.0-rev3-b2.9", []string{"--case", "3"}, "CaseDiffers"},
 			{"another digest was approved", base, "1.0.0-rev2-b2.9", []string{"--gate", "--approved", "sha256:" + strings.Repeat("0", 64)}, "ImageUnapproved"},
 		},
 		"1.1.0-rev1-b1.2": {
@@ -284,7 +284,7 @@ func (p *publisher) refused(b badMove) {
 	b.image(&i)
 	p.reg.Push(candidates, i, b.as)
 	v, r := p.plan(append([]string{"--image", p.reg.Ref(candidates + ":" + b.as)}, b.args...)...)
-	if r.code != cmdutil.ExitBlocked || len(v.Steps) > 0 || len(v.Refusals) == 0 || v.Refusals[0].Reason != b.reason || v.Refusals[0].Fix == "" {
+	if r.code != console.ExitBlocked || len(v.Steps) > 0 || len(v.Refusals) == 0 || v.Refusals[0].Reason != b.reason || v.Refusals[0].Fix == "" {
 		p.Errorf("%s: exit %d, want %s alone: %s", b.what, r.code, b.reason, r.out)
 	}
 }
@@ -299,7 +299,7 @@ func (p *publisher) retention() {
 	first, kept := "1.0.0-rev1-b1.1", "1.0.0-rev1-b1.2"
 	r := refit(p.T, "", "tags", "retain", "--repo", p.reg.Ref(repo), "--for", "1d", "--builds", "1", "--first", first, "--until", kept+"=2999-12-31", "-o", "json")
 	var v retainView
-	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != cmdutil.ExitOK {
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != console.ExitOK {
 		p.Fatalf("%v: exit %d, %s", err, r.code, r.err)
 	}
 	goes := map[string]bool{}

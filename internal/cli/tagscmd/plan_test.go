@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -48,10 +48,10 @@ func TestPlanForPeople(t *testing.T) {
 		args  []string
 		code  int
 	}{
-		"rebuild":  {event(), nil, cmdutil.ExitOK},
-		"lie":      {event(`"version": "2.6.2"`, `"version": "2.6.4"`), nil, cmdutil.ExitBlocked},
-		"nothing":  {event(sumC, sumA, `"5.2"`, `"5.1"`), nil, cmdutil.ExitOK},
-		"not-bump": {event(`"d1"`, `"d2"`), []string{"--want", "latest"}, cmdutil.ExitBlocked},
+		"rebuild":  {event(), nil, console.ExitOK},
+		"mismatch": {event(`"version": "2.6.2"`, `"version": "2.6.4"`), nil, console.ExitBlocked},
+		"nothing":  {event(sumC, sumA, `"5.2"`, `"5.1"`), nil, console.ExitOK},
+		"not-bump": {event(`"d1"`, `"d2"`), []string{"--want", "latest"}, console.ExitBlocked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,19 +81,19 @@ func TestPlanExitCodes(t *testing.T) {
 		args []string
 		code int
 	}{
-		"a plan":                       {[]string{"--published", pub, "--event", ev}, cmdutil.ExitOK},
-		"refused":                      {[]string{"--published", pub, "--event", ev, "--build", "5.1"}, cmdutil.ExitBlocked},
-		"flags go before the file":     {[]string{"--published", pub, "--event", ev, "--case", "1"}, cmdutil.ExitBlocked},
-		"nothing to push":              {[]string{"--published", pub, "--event", file(t, event(sumC, sumA, `"5.2"`, `"5.1"`)), "--fail-if-noop"}, cmdutil.ExitNothingToDo},
-		"no image":                     {[]string{"--published", pub}, cmdutil.ExitUsage},
-		"nothing published":            {[]string{"--event", ev}, cmdutil.ExitUsage},
-		"an unknown field":             {[]string{"--published", pub, "--event", file(t, event(`"build"`, `"biuld"`))}, cmdutil.ExitUsage},
-		"no digest":                    {[]string{"--published", pub, "--event", file(t, `{"build": "1"}`)}, cmdutil.ExitUsage},
-		"a case that there is not":     {[]string{"--published", pub, "--event", ev, "--case", "5"}, cmdutil.ExitUsage},
-		"two values":                   {[]string{"--published", pub, "--event", file(t, event()+event())}, cmdutil.ExitUsage},
-		"a file that is not there":     {[]string{"--published", pub, "--event", "none.json"}, cmdutil.ExitUsage},
-		"a repository with a tag":      {[]string{"--repo", "registry.example/app:1", "--event", ev}, cmdutil.ExitUsage},
-		"a registry that is not there": {[]string{"--repo", "127.0.0.1:1/app", "--event", ev}, cmdutil.ExitInternal},
+		"a plan":                       {[]string{"--published", pub, "--event", ev}, console.ExitOK},
+		"refused":                      {[]string{"--published", pub, "--event", ev, "--build", "5.1"}, console.ExitBlocked},
+		"flags go before the file":     {[]string{"--published", pub, "--event", ev, "--case", "1"}, console.ExitBlocked},
+		"nothing to push":              {[]string{"--published", pub, "--event", file(t, event(sumC, sumA, `"5.2"`, `"5.1"`)), "--fail-if-noop"}, console.ExitNothingToDo},
+		"no image":                     {[]string{"--published", pub}, console.ExitUsage},
+		"nothing published":            {[]string{"--event", ev}, console.ExitUsage},
+		"an unknown field":             {[]string{"--published", pub, "--event", file(t, event(`"build"`, `"biuld"`))}, console.ExitUsage},
+		"no digest":                    {[]string{"--published", pub, "--event", file(t, `{"build": "1"}`)}, console.ExitUsage},
+		"a case that there is not":     {[]string{"--published", pub, "--event", ev, "--case", "5"}, console.ExitUsage},
+		"two values":                   {[]string{"--published", pub, "--event", file(t, event()+event())}, console.ExitUsage},
+		"a file that is not there":     {[]string{"--published", pub, "--event", "none.json"}, console.ExitUsage},
+		"a repository with a tag":      {[]string{"--repo", "registry.example/app:1", "--event", ev}, console.ExitUsage},
+		"a registry that is not there": {[]string{"--repo", "127.0.0.1:1/app", "--event", ev}, console.ExitInternal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,24 +129,24 @@ func TestRetainFromFiles(t *testing.T) {
 		code int
 		goes []string
 	}{
-		"two may go":                      {[]string{"--for", "30d"}, cmdutil.ExitOK, []string{sumA, sumB}},
-		"a bundle holds one":              {[]string{"--for", "30d", "--bundle", inspected}, cmdutil.ExitOK, []string{sumB}},
-		"the first release":               {[]string{"--for", "30d", "--first", "1.0.0-rev1-b2"}, cmdutil.ExitOK, []string{sumA}},
-		"one until a day to come":         {[]string{"--for", "30d", "--until", "1.0.0-rev1-b1=2999-01-01"}, cmdutil.ExitOK, []string{sumB}},
-		"none, and that was to be told":   {[]string{"--for", "30000d", "--fail-if-noop"}, cmdutil.ExitNothingToDo, nil},
-		"nobody states a time":            {nil, cmdutil.ExitUsage, nil},
-		"a time that is none":             {[]string{"--for", "soon"}, cmdutil.ExitUsage, nil},
-		"a negative time":                 {[]string{"--for", "-1h"}, cmdutil.ExitUsage, nil},
-		"a day that is none":              {[]string{"--for", "1d", "--until", "a=b"}, cmdutil.ExitUsage, nil},
-		"a bundle that is none":           {[]string{"--for", "1d", "--bundle", pub}, cmdutil.ExitUsage, nil},
-		"a bundle that is not there":      {[]string{"--for", "1d", "--bundle", "none"}, cmdutil.ExitUsage, nil},
-		"fewer than no builds are a typo": {[]string{"--for", "1d", "--builds", "-1"}, cmdutil.ExitUsage, nil},
+		"two may go":                      {[]string{"--for", "30d"}, console.ExitOK, []string{sumA, sumB}},
+		"a bundle holds one":              {[]string{"--for", "30d", "--bundle", inspected}, console.ExitOK, []string{sumB}},
+		"the first release":               {[]string{"--for", "30d", "--first", "1.0.0-rev1-b2"}, console.ExitOK, []string{sumA}},
+		"one until a day to come":         {[]string{"--for", "30d", "--until", "1.0.0-rev1-b1=2999-01-01"}, console.ExitOK, []string{sumB}},
+		"none, with --fail-if-noop":       {[]string{"--for", "30000d", "--fail-if-noop"}, console.ExitNothingToDo, nil},
+		"no time is stated":               {nil, console.ExitUsage, nil},
+		"a time that is none":             {[]string{"--for", "soon"}, console.ExitUsage, nil},
+		"a negative time":                 {[]string{"--for", "-1h"}, console.ExitUsage, nil},
+		"a day that is none":              {[]string{"--for", "1d", "--until", "a=b"}, console.ExitUsage, nil},
+		"a bundle that is none":           {[]string{"--for", "1d", "--bundle", pub}, console.ExitUsage, nil},
+		"a bundle that is not there":      {[]string{"--for", "1d", "--bundle", "none"}, console.ExitUsage, nil},
+		"fewer than no builds are a typo": {[]string{"--for", "1d", "--builds", "-1"}, console.ExitUsage, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := refit(t, "", append(append([]string{}, args...), append(c.args, "-o", "json")...)...)
 			var v retainView
-			if r.code != cmdutil.ExitUsage {
+			if r.code != console.ExitUsage {
 				if err := json.Unmarshal([]byte(r.out), &v); err != nil {
 					t.Fatalf("%v: %s %s", err, r.out, r.err)
 				}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/registry"
@@ -42,7 +42,7 @@ func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
 	case s.repo != "":
 		p, err = s.list(cmd.Context())
 	default:
-		err = cmdutil.UsageErrorf("no published tags: use --repo REPOSITORY or --published FILE")
+		err = console.UsageErrorf("no published tags: use --repo REPOSITORY or --published FILE")
 	}
 	if err != nil {
 		return p, err
@@ -58,7 +58,7 @@ func (s *source) read(cmd *cobra.Command) (p publish.Published, err error) {
 func (s *source) list(ctx context.Context) (publish.Published, error) {
 	ref, err := imagetag.ParseRef(s.repo)
 	if err != nil || ref.Tag != "" || ref.Digest != "" {
-		return publish.Published{}, cmdutil.UsageErrorf("--repo %q: name a repository without tag and digest", s.repo)
+		return publish.Published{}, console.UsageErrorf("--repo %q: name a repository without tag and digest", s.repo)
 	}
 	if err := s.open(); err != nil {
 		return publish.Published{}, err
@@ -105,7 +105,7 @@ func readJSON(cmd *cobra.Command, path string, v any) error {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return cmdutil.UsageError(err)
+			return console.UsageError(err)
 		}
 		defer f.Close()
 		in = f
@@ -113,10 +113,10 @@ func readJSON(cmd *cobra.Command, path string, v any) error {
 	dec := json.NewDecoder(in)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return cmdutil.UsageError(fmt.Errorf("%s: %w", path, err))
+		return console.UsageError(fmt.Errorf("%s: %w", path, err))
 	}
 	if err := dec.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return cmdutil.UsageErrorf("%s: more than one value in it", path)
+		return console.UsageErrorf("%s: more than one value in it", path)
 	}
 	return nil
 }

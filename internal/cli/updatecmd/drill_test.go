@@ -26,7 +26,7 @@ func site(t *testing.T, change func(n2 *v1alpha1.NodeUpdate)) client.Client {
 			t.Fatal(err)
 		}
 	}
-	data, err := json.Marshal(model.HoldList{Images: []model.HeldImage{{Name: "r/a:1", Digest: "sha256:a", Bundle: "sha256:x"}, {Name: "r/b:1", Digest: "sha256:b", Bundle: "sha256:x"}}})
+	data, err := json.Marshal(model.PinSet{Images: []model.PinSetImage{{Name: "r/a:1", Digest: "sha256:a", Bundle: "sha256:x"}, {Name: "r/b:1", Digest: "sha256:b", Bundle: "sha256:x"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
@@ -37,7 +37,7 @@ func ViewPlan(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (
 		return v, fmt.Errorf("cannot read the plan %s: %w", u.Status.Plan, err)
 	}
 	if got := p.Digest(); got != u.Status.PlanDigest {
-		return v, cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("plan %s has digest %s, the update expects %s", u.Status.Plan, got, u.Status.PlanDigest))
+		return v, console.WithExit(console.ExitVerification, fmt.Errorf("plan %s has digest %s, the update expects %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
 	v.Plan, v.Warnings = &p, notInNotes(v.Warnings, p)
 	if v.OS, err = describeOSImages(ctx, c, p); err != nil {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -25,7 +25,7 @@ func gatherStartFacts(ctx context.Context, c client.Client, node string) (pin.St
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return f, nil, cmdutil.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", node))
+			return f, nil, console.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", node))
 		}
 		return f, nil, fmt.Errorf("the API server did not answer: %w", err)
 	}
@@ -33,7 +33,7 @@ func gatherStartFacts(ctx context.Context, c client.Client, node string) (pin.St
 	if err := c.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return f, nil, fmt.Errorf("the API server did not answer: %w", err)
 	}
-	lists := map[string]model.HoldList{}
+	lists := map[string]model.PinSet{}
 	var mine *v1alpha1.NodeUpdate
 	for i := range all.Items {
 		nu := &all.Items[i]
@@ -42,10 +42,10 @@ func gatherStartFacts(ctx context.Context, c client.Client, node string) (pin.St
 			return f, nil, err
 		}
 		if nu.Name == node {
-			mine, f.Held = nu, held.Images
+			mine, f.Pinned = nu, held.Images
 			continue
 		}
-		f.Others = append(f.Others, describePeer(nu, held.Images))
+		f.Peers = append(f.Peers, describePeer(nu, held.Images))
 	}
 	if mine != nil {
 		addNodeFacts(&f, mine, n.Status.NodeInfo.BootID)
@@ -63,21 +63,21 @@ func addNodeFacts(f *pin.StartFacts, nu *v1alpha1.NodeUpdate, boot string) {
 		return
 	}
 	f.Complete = h.ImagesTotal > 0 && h.ImagesPinned == h.ImagesTotal
-	f.Without, f.More = s.Without, len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal
+	f.NoCopy, f.MoreWithoutCopy = s.Without, len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal
 	f.Checked = s.CheckedBoot != "" && s.CheckedBoot == boot
 }
 
 // readHoldList is the hold list of a node, read once for all that share it.
-func readHoldList(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known map[string]model.HoldList) (model.HoldList, error) {
+func readHoldList(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, known map[string]model.PinSet) (model.PinSet, error) {
 	name := nu.Spec.Pins
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
 	}
 	var content v1alpha1.Content
 	if err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &content); err != nil {
-		return model.HoldList{}, fmt.Errorf("the hold list of node %s: %w", nu.Name, err)
+		return model.PinSet{}, fmt.Errorf("the hold list of node %s: %w", nu.Name, err)
 	}
-	var l model.HoldList
+	var l model.PinSet
 	if err := json.Unmarshal([]byte(content.Data), &l); err != nil {
 		return l, fmt.Errorf("the hold list of node %s: %w", nu.Name, err)
 	}
@@ -86,8 +86,8 @@ func readHoldList(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate,
 }
 
 // describePeer returns the images that another node reports copies of.
-func describePeer(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour {
-	n := pin.Neighbour{Node: nu.Name, Copies: map[string]bool{}}
+func describePeer(nu *v1alpha1.NodeUpdate, held []model.PinSetImage) pin.Peer {
+	n := pin.Peer{Node: nu.Name, Copies: map[string]bool{}}
 	s, h := nu.Status.ColdStart, nu.Status.Pins
 	if s == nil || h == nil || h.Content != nu.Spec.Pins || len(s.Without) == maxWithout && s.Copies+maxWithout < h.ImagesTotal {
 		return n
@@ -101,12 +101,12 @@ func describePeer(nu *v1alpha1.NodeUpdate, held []model.HeldImage) pin.Neighbour
 }
 
 // listUsedImages returns the images of the pods on a node.
-func listUsedImages(ctx context.Context, c client.Client, node string) ([]pin.Used, error) {
+func listUsedImages(ctx context.Context, c client.Client, node string) ([]pin.UsedImage, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, fmt.Errorf("the API server did not answer: %w", err)
 	}
-	byImage := map[string]*pin.Used{}
+	byImage := map[string]*pin.UsedImage{}
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
@@ -115,7 +115,7 @@ func listUsedImages(ctx context.Context, c client.Client, node string) ([]pin.Us
 		for _, k := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 			u := byImage[k.Image]
 			if u == nil {
-				u = &pin.Used{Image: k.Image}
+				u = &pin.UsedImage{Image: k.Image}
 				byImage[k.Image] = u
 			}
 			u.System = u.System || isSystemPod(p)
@@ -124,7 +124,7 @@ func listUsedImages(ctx context.Context, c client.Client, node string) ([]pin.Us
 			}
 		}
 	}
-	out := make([]pin.Used, 0, len(byImage))
+	out := make([]pin.UsedImage, 0, len(byImage))
 	for _, u := range byImage {
 		out = append(out, *u)
 	}

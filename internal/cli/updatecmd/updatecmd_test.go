@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 func TestRetry(t *testing.T) {
@@ -30,7 +30,7 @@ func TestRetry(t *testing.T) {
 		t.Error(diff)
 	}
 	u.Status.Phase = v1alpha1.PhaseDone
-	if _, err := retry(u, ""); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+	if _, err := retry(u, ""); console.ExitCode(err) != console.ExitUsage {
 		t.Errorf("an update that is done: %v", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestVerbs(t *testing.T) {
 
 // The controller writes a status every few seconds: a person who speaks at that
 // moment is heard all the same, and what another person said meanwhile stays.
-func TestAChangeMeanwhileKeepsNobodyFromBeingHeard(t *testing.T) {
+func TestConcurrentChangesAreAllKept(t *testing.T) {
 	t.Parallel()
 	s := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(s); err != nil {
@@ -78,7 +78,7 @@ func TestAChangeMeanwhileKeepsNobodyFromBeingHeard(t *testing.T) {
 			}
 			return w.Patch(ctx, o, p, opts...)
 		}}).Build()
-	name, said, err := change(t.Context(), c, nil, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, "") })
+	name, said, err := changeUpdate(t.Context(), c, nil, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, "") })
 	if err != nil || name != "to-1" || said == "" {
 		t.Fatalf("%s %q %v", name, said, err)
 	}
@@ -87,7 +87,7 @@ func TestAChangeMeanwhileKeepsNobodyFromBeingHeard(t *testing.T) {
 		t.Errorf("asked for %d times, want 3: two by another person (%v)", u.Spec.Retry, err)
 	}
 	meanwhile = 100
-	if _, _, err := change(t.Context(), c, nil, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, "") }); !apierrors.IsConflict(err) {
+	if _, _, err := changeUpdate(t.Context(), c, nil, func(u *v1alpha1.ClusterUpdate) (string, error) { return retry(u, "") }); !apierrors.IsConflict(err) {
 		t.Errorf("an update that never rests: %v", err)
 	}
 }

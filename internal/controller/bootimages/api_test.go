@@ -161,10 +161,10 @@ func TestBootImages(t *testing.T) {
 		{"a file is named when it was uploaded", testUploads},
 		{"the region is that of the infrastructure", testRegion},
 		{"a node class is of the nodes' region", testRegionOfNodes},
-		{"births by Machine and owner, and what a machine that cannot join says", testLineage},
+		{"installed images by Machine and owner, and the condition of a machine that cannot join", testProvenance},
 		{"a machine that was refused says so in OpenShift's shape", testRefused},
 		{"the authority of first-boot configurations rotates", testAuthority},
-		{"a kind that may not be read is said, and nothing is forgotten", testForbidden},
+		{"a kind that may not be read is reported, and nothing is forgotten", testForbidden},
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			s.t = t
@@ -199,7 +199,7 @@ spec: {release: 4.24.0, inline: '{"architectures":{"x86_64":{"images":{"gcp":{"r
 	s.look()
 	for name, want := range map[string]string{
 		"v1.36": "True AsExpected 4 images for release 1.36.3", "bad": "False StreamUnusable boot image stream: it holds no image",
-		"later": "False StreamNotStamped it is for Kubernetes 1.37.0", "nameless": "False StreamNotStamped nobody says which Kubernetes version release 4.24.0 brings",
+		"later": "False StreamNotStamped it is for Kubernetes 1.37.0", "nameless": "False StreamNotStamped the Kubernetes version of release 4.24.0 is unknown",
 	} {
 		o := &v1alpha1.BootImageStream{}
 		if err := s.admin.Get(context.Background(), client.ObjectKey{Name: name}, o); err != nil {
@@ -272,9 +272,9 @@ func testRolling(s *site) {
 		s.t.Error("something was written")
 	}
 	src := s.source("machinedeployment.a1.workers")
-	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False WouldReplaceMachines", "would replace machines that run", "set the strategy OnDelete")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False WouldReplaceMachines", "would replace running machines", "set the strategy OnDelete")
 	if src.Status.Proposal == "" || src.Status.ProposalObject != "AWSMachineTemplate/w" || src.Status.State != v1alpha1.SourceOutdated {
-		s.t.Errorf("what to write is said: %+v", src.Status)
+		s.t.Errorf("the proposal is missing: %+v", src.Status)
 	}
 	// the strategy is the person's to change, and then it goes on by itself
 	s.merge(md, "person", `{"spec":{"rollout":{"strategy":{"type":"OnDelete"}}}}`)
@@ -312,7 +312,7 @@ func testPiggyback(s *site) {
 	}
 	s.merge(now, "person", `{"metadata":{"annotations":{"refit.dev/wanted-version":"v1.37.0"}}}`)
 	s.look()
-	s.expect("its own target is judged too", says(s.source(src.Name).Status.Conditions, v1alpha1.ConditionReady), "BootImageTooOld version v1.37.0 is refused: its image is of release 1.36.3, at least 1.37.0 is wanted")
+	s.expect("its own target is evaluated too", says(s.source(src.Name).Status.Conditions, v1alpha1.ConditionReady), "BootImageTooOld version v1.37.0 is refused: its image is of release 1.36.3, at least 1.37.0 is wanted")
 	// a version that is too far is refused
 	s.merge(now, "person", `{"metadata":{"annotations":{"refit.dev/wanted-version":"v1.38.0"}}}`)
 	s.look()
@@ -354,7 +354,7 @@ func testOwned(s *site) {
 	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageOwned gitops writes it")
 	s.expect("proposal", src.Status.Proposal, `"op":"replace"`, `"value":"ami-136"`)
 	p := s.policy("a6")
-	s.expect("the pool is shown as out of date", says(p.Status.Conditions, v1alpha1.ConditionReady), "False BootImageOutdated 0 of 1 sources are current, 1 left alone")
+	s.expect("the pool is shown as out of date", says(p.Status.Conditions, v1alpha1.ConditionReady), "False BootImageOutdated 0 of 1 sources are current, 1 left unchanged")
 	s.expect("it is no failure", says(p.Status.Conditions, v1alpha1.ConditionStalled), "False")
 	if now := s.get(capiV, "MachineDeployment", "a6", "workers"); now.GetResourceVersion() != before.GetResourceVersion() || len(s.list(infraV, "AWSMachineTemplate", "a6")) != 1 {
 		s.t.Error("something was written")
@@ -382,7 +382,7 @@ func testContested(s *site) {
 	}
 	s.look()
 	src := s.source("machinedeployment.a7.workers")
-	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageContested", "written 3 times and undone by night-script")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageContested", "written 3 times and reverted by night-script")
 	if is() != "w" || src.Status.State != v1alpha1.SourceContested || len(src.Status.History) != 3 {
 		s.t.Errorf("writing stops: %s %+v", is(), src.Status)
 	}
@@ -411,12 +411,12 @@ func testCustom(s *site) {
 	s.look()
 	const name = "machinedeployment.a8.workers"
 	src := s.source(name)
-	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageCustom", "ami-golden is of no stream")
-	s.expect("skew", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown", "ami-golden is of no stream")
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageCustom", "no stream lists its image ami-golden")
+	s.expect("skew", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown", "ami-golden is in no stream")
 	if b := s.policy("a8").Status.Blocked; len(b) == 0 || b[0].Source != name || b[0].Minor != 36 {
 		s.t.Errorf("%+v", b)
 	}
-	// declared, it is judged by that; what cannot be read is a violation
+	// declared, that counts; an invalid value is a violation
 	declare := func(release, os string) {
 		src := s.source(name)
 		src.Spec.Declared = &v1alpha1.DeclaredImage{Release: release, OS: os}
@@ -465,7 +465,7 @@ spec: {declared: {os: 9.6.20251023-0, release: 1.36.3}, nodeSelector: {matchLabe
 	s.node("r1-b", "v1.36.3", "9.2.20240101-0", map[string]string{"rack": "r1"})
 	s.look() // the next look comes within half a minute, and a node that joins calls for one
 	src := s.source("pxe")
-	s.expect("contradicted", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageDeclared declared is OS 9.6.20251023-0, and node r1-b, which joined since, was born from 9.2.20240101-0")
+	s.expect("contradicted", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageDeclared declared is OS 9.6.20251023-0, but node r1-b, which joined later, was installed from 9.2.20240101-0")
 	s.expect("and not new enough", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageUnknown")
 	if len(src.Status.InstalledImages) != 2 || src.Status.InstalledImages[0].Nodes != 1 {
 		s.t.Errorf("%+v", src.Status.InstalledImages)
@@ -678,14 +678,14 @@ func testCollect(s *site) {
 		return strings.Join(out, " ")
 	}
 	if got := names(); !strings.Contains(got, refs[0]) || strings.Contains(got, refs[1]) {
-		s.t.Errorf("a machine was made of the first, nobody uses the second: %s, had %v", got, refs)
+		s.t.Errorf("a machine was cloned from the first, the second is unused: %s, had %v", got, refs)
 	}
 	if err := s.admin.Delete(context.Background(), s.list(infraV, "AWSMachine", "gc")[0].DeepCopy()); err != nil {
 		s.t.Fatal(err)
 	}
 	s.look()
 	if got := names(); strings.Contains(got, refs[0]) || !strings.Contains(got, refs[2]) || !strings.Contains(got, refs[3]) || !strings.Contains(got, "by-hand-0") || !strings.Contains(" "+got+" ", " w ") {
-		s.t.Errorf("only the clone that nobody uses goes: %s, had %v", got, refs)
+		s.t.Errorf("only the unused clone is deleted: %s, had %v", got, refs)
 	}
 	s.end("gc")
 }
@@ -749,7 +749,7 @@ metadata: {name: general}
 spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}`[1:])
 	s.make(strings.Replace(policyOf("kp", "x", "karpenter.k8s.aws", "EC2NodeClass", "NewMachinesOnly", ""), "namespaces: [x], ", "", 1))
 	s.look()
-	s.expect("drifts", says(s.source("ec2nodeclass.karpenter.default").Status.Conditions, v1alpha1.ConditionReady), "False WouldReplaceMachines", "hold drift back")
+	s.expect("drifts", says(s.source("ec2nodeclass.karpenter.default").Status.Conditions, v1alpha1.ConditionReady), "False WouldReplaceMachines", "block drift")
 	pool := s.get("karpenter.sh/v1", "NodePool", "", "general")
 	s.merge(pool, "person", `{"spec":{"disruption":{"budgets":[{"nodes":"0","reasons":["Drifted"]}]}}}`)
 	s.look()
@@ -807,7 +807,7 @@ func testForbidden(s *site) {
 	if now := s.source(src.Name); now.Status.State != v1alpha1.SourceCurrent || len(now.Status.History) != 1 {
 		s.t.Errorf("%+v", now.Status)
 	}
-	s.expect("the summary", says(s.policy("fb").Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown not all could be looked at")
+	s.expect("the summary", says(s.policy("fb").Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown some machine managers could not be read")
 }
 
 // 1,000 machine managers: one change of the stream is met in at most three writes

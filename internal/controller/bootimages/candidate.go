@@ -23,7 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
 // candidate is one machine manager that a policy selects.
@@ -39,41 +39,43 @@ type candidate struct {
 
 	facts  machinekinds.Facts
 	holder machinekinds.Holder
-	// held is the object that holds the image, the manager itself unless it
-	// refers to another.
-	held        *unstructured.Unstructured
-	heldListing *machineobjects.Listing
-	ref         machinekinds.Reference
+	// imageObject is the object that holds the image: the manager itself, or the
+	// template that it refers to.
+	imageObject  *unstructured.Unstructured
+	imageListing *machineobjects.Listing
+	ref          machinekinds.Reference
 
-	asker  Asker
+	query  ImageQuery
 	stream *bootstreams.Stream
 	image  bootstream.Image
-	// upload is what a person must do first, nil for nothing.
+	// upload is what a person must upload first, nil if nothing.
 	upload *bootimage.Upload
-	// edit of held that brings the wanted image.
+	// edit is the edit of imageObject that sets the wanted image.
 	edit *machinekinds.Edit
 
-	// stub is the converted first-boot configuration that is to be written before
-	// the image, nil for none.
-	stub *corev1.Secret
-	// authority in it, nil if the policy does not look after that.
+	// converted is the converted first-boot configuration that must be written before
+	// the image, nil if there is none.
+	converted *corev1.Secret
+	// authority is the verdict about its CA certificates, nil if the policy does not
+	// manage them.
 	authority *userdata.Verdict
 
 	in       bootimage.Input
 	decision bootimage.Decision
-	// written says what act did, nil for nothing; staged names a template that is
+	// written is what writeImage wrote, nil if nothing; staged names a template that is
 	// ready.
 	written *v1alpha1.BootImageWrite
 	staged  string
 }
 
-// candidates are the machine managers of a policy that no earlier one has.
+// candidates returns the machine managers that a policy selects and no earlier policy has
+// claimed.
 func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) []*candidate {
 	table := machinekinds.BuiltIn()
 	if p.Spec.Kinds != nil && len(p.Spec.Kinds.Raw) > 0 {
 		more, err := machinekinds.Parse(p.Spec.Kinds.Raw)
 		if err != nil {
-			w.problem(p, "spec.kinds: "+err.Error())
+			w.addProblem(p, "spec.kinds: "+err.Error())
 			return nil
 		}
 		table, w.table = table.With(more), w.table.With(more)
@@ -83,12 +85,12 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 		choice := &p.Spec.Managers[i]
 		row := table.Manager(choice.Group, choice.Kind)
 		if row == nil {
-			w.problem(p, fmt.Sprintf("spec.managers[%d]: there is no row for %s of group %q", i, choice.Kind, choice.Group))
+			w.addProblem(p, fmt.Sprintf("spec.managers[%d]: there is no row for %s of group %q", i, choice.Kind, choice.Group))
 			continue
 		}
 		l := w.kinds.List(ctx, row.Group, row.Kind, row.Versions)
 		if l.Err != nil {
-			w.problem(p, l.Err.Error())
+			w.addProblem(p, l.Err.Error())
 			continue
 		}
 		for _, o := range l.Items {
@@ -101,14 +103,14 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 	return out
 }
 
-// claim takes what is selected and nobody has. What is selected to None is
-// claimed too, so that no later entry takes it, and is no candidate.
+// claim claims a selected machine manager that no earlier entry has. An entry with select None
+// claims it too, so that no later entry gets it, but it is no candidate.
 func (w *machineSnapshot) claim(c *candidate) bool {
 	switch {
-	case w.claimed[c.name] || w.none[c.name] || !c.selected():
+	case w.claimed[c.name] || w.deselected[c.name] || !c.selected():
 		return false
 	case c.choice.Select == "None":
-		w.none[c.name] = true
+		w.deselected[c.name] = true
 		return false
 	}
 	w.claimed[c.name] = true
@@ -116,11 +118,11 @@ func (w *machineSnapshot) claim(c *candidate) bool {
 	return true
 }
 
-func (w *machineSnapshot) problem(p *v1alpha1.BootImagePolicy, what string) {
+func (w *machineSnapshot) addProblem(p *v1alpha1.BootImagePolicy, what string) {
 	w.problems[p.Name], w.partial = append(w.problems[p.Name], what), true
 }
 
-// selected by namespace and labels.
+// selected reports whether namespace and labels match the policy's entry.
 func (c *candidate) selected() bool {
 	if ns := c.choice.Namespaces; len(ns) > 0 && !slices.Contains(ns, c.object.GetNamespace()) {
 		return false
@@ -132,7 +134,7 @@ func (c *candidate) selected() bool {
 	return err == nil && c.choice.Selector != nil && s.Matches(labels.Set(c.object.GetLabels()))
 }
 
-// decide gathers what is known and decides.
+// decide gathers the facts and makes the decision.
 func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 	c.in = bootimage.Input{Now: w.now, Mode: string(cmp.Or(c.choice.Mode, v1alpha1.BootImageObserve)), Adopt: c.choice.Adopt,
 		Deleting: c.facts.Deleting, Excluded: c.facts.Excluded, Owner: c.facts.Owner, Effect: c.facts.Effect,
@@ -143,13 +145,13 @@ func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 		c.in.Excluded = cmp.Or(c.in.Excluded, c.ref.Excluded)
 		c.in.Effect = cmp.Or(c.ref.Effect, c.in.Effect)
 		c.in.Current = bootimage.Image{Text: c.ref.Text}
-		if err := c.want(w); err != nil {
+		if err := c.chooseImage(w); err != nil {
 			c.in.WantedErr = err.Error()
 		}
 	}
-	c.recognise(w)
-	c.past()
-	c.writers()
+	c.recogniseImage(w)
+	c.addHistory()
+	c.addWriters()
 	if c.in.Effect == machinekinds.Drifts && c.in.WantedErr == "" {
 		c.in.DriftHeld = w.kinds.DriftHeld(ctx, c.object.GetName())
 	}
@@ -164,38 +166,38 @@ func (c *candidate) windowOpen(now time.Time) bool {
 		return true
 	}
 	ws, why := rolloutfacts.Windows(c.choice.Windows)
-	return why == "" && window.FitIn(ws, now, 0, 0).Open
+	return why == "" && rollout.FitWindows(ws, now, 0, 0).Open
 }
 
-// readObject finds the object that holds the image, and the image.
+// readObject finds the object that holds the image, and reads the image.
 func (c *candidate) readObject(ctx context.Context, w *machineSnapshot) error {
 	var err error
 	if c.holder, err = c.table.Holder(c.row, c.object.Object); err != nil {
 		return err
 	}
-	c.held, c.heldListing = c.object, c.listing
+	c.imageObject, c.imageListing = c.object, c.listing
 	if k := c.holder.Row; c.holder.Name != "" {
-		c.heldListing = w.kinds.List(ctx, k.Group, k.Kind, k.Versions)
+		c.imageListing = w.kinds.List(ctx, k.Group, k.Kind, k.Versions)
 		switch {
-		case c.heldListing.Err != nil:
-			return c.heldListing.Err
-		case c.heldListing.Absent:
+		case c.imageListing.Err != nil:
+			return c.imageListing.Err
+		case c.imageListing.Absent:
 			return fmt.Errorf("the cluster does not serve kind %s of group %s", k.Kind, k.Group)
 		}
-		if c.held = c.heldListing.ByName[c.object.GetNamespace()+"/"+c.holder.Name]; c.held == nil {
+		if c.imageObject = c.imageListing.ByName[c.object.GetNamespace()+"/"+c.holder.Name]; c.imageObject == nil {
 			return fmt.Errorf("there is no %s %s/%s", k.Kind, c.object.GetNamespace(), c.holder.Name)
 		}
 	}
-	c.ref, err = c.holder.Row.Read(c.held.Object, c.holder.Part)
-	c.asker = Asker{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
+	c.ref, err = c.holder.Row.Read(c.imageObject.Object, c.holder.Part)
+	c.query = ImageQuery{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
 	if c.ref.Region == "" && c.choice.Region == "" {
-		c.asker.Region, c.asker.RegionErr = Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
+		c.query.Region, c.query.RegionErr = Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
 	}
 	return err
 }
 
-// want finds the wanted image and edits a copy.
-func (c *candidate) want(w *machineSnapshot) error {
+// chooseImage finds the wanted image and prepares the edit.
+func (c *candidate) chooseImage(w *machineSnapshot) error {
 	version := cmp.Or(c.facts.Version, w.running)
 	if c.in.Mode == bootimage.Piggyback && c.in.WantedVersion != "" {
 		version = c.in.WantedVersion
@@ -204,21 +206,21 @@ func (c *candidate) want(w *machineSnapshot) error {
 		return fmt.Errorf("none of the streams %s can be used for Kubernetes %q: see their conditions", strings.Join(c.policy.Spec.Streams, ", "), version)
 	}
 	var err error
-	if c.image, err = c.asker.Find(c.stream); err != nil {
+	if c.image, err = c.query.Find(c.stream); err != nil {
 		if errors.Is(err, bootstream.ErrNone) && c.facts.OSStream != "" {
 			c.in.Excluded = cmp.Or(c.in.Excluded, "it is of OS stream "+c.facts.OSStream+", which is not in the boot image stream")
 		}
 		return err
 	}
 	var named bool
-	c.upload, named = c.asker.Upload(c.stream.Name, c.image, c.holder.Row.Needs(c.held.Object, c.holder.Part))
+	c.upload, named = c.query.Upload(c.stream.Name, c.image, c.holder.Row.Needs(c.imageObject.Object, c.holder.Part))
 	c.in.NotUploaded = c.upload != nil
 	if c.in.NotUploaded && !named {
 		c.in.Wanted = bootimage.Image{Text: c.upload.File, OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}
 		return nil
 	}
-	edit := machinekinds.NewEdit(c.held.Object)
-	if err := c.holder.Row.Write(edit, c.holder.Part, c.asker.Names(c.image)); err != nil {
+	edit := machinekinds.NewEdit(c.imageObject.Object)
+	if err := c.holder.Row.Write(edit, c.holder.Part, c.query.Names(c.image)); err != nil {
 		return err
 	}
 	c.edit, c.in.Same = edit, !edit.Changed()
@@ -227,8 +229,9 @@ func (c *candidate) want(w *machineSnapshot) error {
 	return err
 }
 
-// recognise the image that is there: a stream has it, or refit wrote it.
-func (c *candidate) recognise(w *machineSnapshot) {
+// recogniseImage finds out which image is there: one of a stream, one that refit wrote, or the
+// vendor's own.
+func (c *candidate) recogniseImage(w *machineSnapshot) {
 	if c.in.Same && c.in.WantedErr == "" {
 		c.in.Recognised, c.in.Current = true, c.in.Wanted
 		return
@@ -236,12 +239,12 @@ func (c *candidate) recognise(w *machineSnapshot) {
 	if c.holder.Row == nil || len(c.ref.Attributes) == 0 {
 		return
 	}
-	if !c.anyStream(w, c.recognisedBy) && !c.remembered() {
-		c.anyStream(w, c.stock)
+	if !c.anyStream(w, c.recognisedBy) && !c.wasWritten() {
+		c.anyStream(w, c.isStock)
 	}
 }
 
-// anyStream of the policy of which something is true.
+// anyStream reports whether a condition is true for any of the policy's streams.
 func (c *candidate) anyStream(w *machineSnapshot, is func(*bootstreams.Stream) bool) bool {
 	return slices.ContainsFunc(c.policy.Spec.Streams, func(name string) bool {
 		s := w.streams[name]
@@ -249,8 +252,8 @@ func (c *candidate) anyStream(w *machineSnapshot, is func(*bootstreams.Stream) b
 	})
 }
 
-// remembered: refit wrote it.
-func (c *candidate) remembered() bool {
+// wasWritten recognises an image from the history of refit's writes.
+func (c *candidate) wasWritten() bool {
 	if c.source == nil {
 		return false
 	}
@@ -263,22 +266,22 @@ func (c *candidate) remembered() bool {
 	return false
 }
 
-// stock: it is the vendor's own, of a release whose stream is not here.
-func (c *candidate) stock(s *bootstreams.Stream) (ok bool) {
-	c.in.Current.OS, ok = c.asker.Stock(s)
+// isStock recognises the vendor's own image of a release that no stream here describes.
+func (c *candidate) isStock(s *bootstreams.Stream) (ok bool) {
+	c.in.Current.OS, ok = c.query.Stock(s)
 	c.in.Recognised = ok
 	return ok
 }
 
 func (c *candidate) recognisedBy(s *bootstreams.Stream) bool {
-	i, ok := c.asker.Recognise(s)
+	i, ok := c.query.Recognise(s)
 	if ok {
 		c.in.Recognised, c.in.Current.OS, c.in.Current.Release = true, i.Version, s.Data.ReleaseOf(i)
 	}
 	return ok
 }
 
-func (c *candidate) past() {
+func (c *candidate) addHistory() {
 	contest := c.policy.Spec.Contest
 	c.in.Contest = bootimage.Contest{Writes: int(cmp.Or(contest.Writes, 3)), Window: time.Duration(cmp.Or(contest.WindowMinutes, 360)) * time.Minute,
 		Quiet: time.Duration(cmp.Or(contest.QuietMinutes, 60)) * time.Minute}
@@ -290,8 +293,8 @@ func (c *candidate) past() {
 	}
 }
 
-// writers of the field that would be written.
-func (c *candidate) writers() {
+// addWriters adds the field managers of the fields that refit would write.
+func (c *candidate) addWriters() {
 	if c.edit == nil {
 		return
 	}
@@ -300,7 +303,7 @@ func (c *candidate) writers() {
 	case c.holder.Name != "" && c.holder.Row.Immutable:
 		fields = append(fields, strings.Split(c.holder.NamePath, "."))
 	default:
-		target = c.held
+		target = c.imageObject
 		for _, op := range c.edit.Ops() {
 			fields = append(fields, keysOf(op.Path))
 		}
@@ -316,13 +319,13 @@ func (c *candidate) writers() {
 		}
 		writers = append(writers, wr)
 	}
-	c.in.Owner = cmp.Or(c.in.Owner, bootimage.Owner(writers, fields, isOurs))
-	c.in.UndoneBy, c.in.ForeignAt = bootimage.Last(writers, fields, isOurs)
+	c.in.Owner = cmp.Or(c.in.Owner, bootimage.ForeignOwner(writers, fields, isOurs))
+	c.in.UndoneBy, c.in.ForeignAt = bootimage.LastForeignWriter(writers, fields, isOurs)
 }
 
 func isOurs(manager string) bool { return strings.HasPrefix(manager, "refit") }
 
-// keysOf a JSON pointer up to the first list.
+// keysOf returns the keys of a JSON pointer up to the first list.
 func keysOf(pointer string) []string {
 	var out []string
 	for _, s := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {

@@ -12,12 +12,11 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
-// templateRest is how long a template that nobody refers to stays.
-const templateRest = 10 * time.Minute
+// templateGrace is how long an unreferenced template stays.
+const templateGrace = 10 * time.Minute
 
-// collect deletes templates that refit made and nobody refers to any more: no
-// manager, no machine, no history. If not every kind that may refer to one can be
-// read, nothing is deleted.
+// collect deletes templates that refit created and that no manager, machine or history refers
+// to. It deletes nothing if any kind that may refer to a template cannot be read.
 func (r *Reconciler) collect(ctx context.Context, w *machineSnapshot) error {
 	if w.partial {
 		return nil
@@ -26,7 +25,7 @@ func (r *Reconciler) collect(ctx context.Context, w *machineSnapshot) error {
 	var rows []*machinekinds.ImageKind
 	for gk, l := range w.kinds.Lists {
 		for _, o := range l.Items {
-			if w.spare(gk.Kind, o) {
+			if w.isUnused(gk.Kind, o) {
 				old = append(old, o)
 				rows = append(rows, &machinekinds.ImageKind{Group: gk.Group, Kind: gk.Kind, Versions: []string{o.GroupVersionKind().Version}})
 			}
@@ -50,8 +49,8 @@ func (r *Reconciler) collect(ctx context.Context, w *machineSnapshot) error {
 	return errors.Join(errs...)
 }
 
-// spare: refit made it some time ago, and no source needs it.
-func (w *machineSnapshot) spare(kind string, o *unstructured.Unstructured) bool {
-	_, ours := bootimage.Ours(o.Object)
-	return ours && !w.keep[kind+"/"+o.GetNamespace()+"/"+o.GetName()] && w.now.Sub(o.GetCreationTimestamp().Time) >= templateRest && o.GetDeletionTimestamp() == nil
+// isUnused reports whether refit created a template some time ago and no source needs it.
+func (w *machineSnapshot) isUnused(kind string, o *unstructured.Unstructured) bool {
+	_, ours := bootimage.CloneSource(o.Object)
+	return ours && !w.usedTemplates[kind+"/"+o.GetNamespace()+"/"+o.GetName()] && w.now.Sub(o.GetCreationTimestamp().Time) >= templateGrace && o.GetDeletionTimestamp() == nil
 }

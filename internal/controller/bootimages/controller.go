@@ -21,25 +21,25 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 )
 
-// FieldOwner of what is written to machine managers, templates and the specs of
+// FieldOwner is the field manager for machine managers, templates and the specs of
 // MachineSources.
 const FieldOwner = "refit-boot-images"
 
 const (
-	// settle is how long events are collected before everything is looked at.
-	settle = 500 * time.Millisecond
-	// recheck is how often machine managers are looked at: they are not watched,
-	// because which kinds there are is data.
+	// debounce is how long events are collected before a reconcile.
+	debounce = 500 * time.Millisecond
+	// recheck is how often machine managers are listed. refit does not watch them,
+	// because their kinds are data and not known at compile time.
 	recheck = 30 * time.Second
-	// soon is when a write that somebody came before is tried again.
-	soon = 2 * time.Second
+	// retryInterval is when a write that lost against another client is retried.
+	retryInterval = 2 * time.Second
 )
 
-// Reconciler looks at all machine managers at once.
+// Reconciler reconciles all machine managers together.
 type Reconciler struct {
 	// Client reads refit's kinds and Nodes from a cache, and writes.
 	Client client.Client
-	// Objects reads and writes machine kinds past any cache.
+	// Objects reads and writes machine kinds without a cache.
 	Objects client.Client
 	// Streams reads the streams.
 	Streams *bootstreams.Loader
@@ -52,7 +52,7 @@ type Reconciler struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	all := queue.Debounce("bootimages", settle)
+	all := queue.Debounce("bootimages", debounce)
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).Named("bootimages").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.BootImagePolicy{}, all, changed).
@@ -62,8 +62,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// nodeJoined: a node that comes, or moves to another version, is compared with
-// what its source declares and may put a stream in use.
+// nodeJoined passes nodes that join or change their version: they are compared with what their
+// source declares, and may make a stream usable.
 var nodeJoined = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		a, okA := e.ObjectOld.(*corev1.Node)
@@ -81,7 +81,7 @@ func ready(n *corev1.Node) bool {
 	return false
 }
 
-// Reconcile looks at everything, and writes what differs.
+// Reconcile gathers the state, and writes what differs.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	w, err := r.gather(ctx)
 	if err != nil || w == nil {
@@ -89,33 +89,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	var errs []error
 	for i := range w.policies {
-		errs = append(errs, r.policy(ctx, w, &w.policies[i]))
+		errs = append(errs, r.reconcilePolicy(ctx, w, &w.policies[i]))
 	}
-	tell := &machineobjects.ConditionWriter{Client: r.Objects, Events: r.Events, Now: r.Now}
-	errs = append(errs, r.rest(ctx, w), r.collect(ctx, w), tell.All(ctx, w.lineage, w.sources))
+	conditions := &machineobjects.ConditionWriter{Client: r.Objects, Events: r.Events, Now: r.Now}
+	errs = append(errs, r.recordUnclaimed(ctx, w), r.collect(ctx, w), conditions.WriteAll(ctx, w.machines, w.sources))
 	for i := range w.policies {
-		errs = append(errs, r.summary(ctx, w, &w.policies[i]))
+		errs = append(errs, r.writeSummary(ctx, w, &w.policies[i]))
 	}
 	r.Metrics.Observe(w.policies, w.sources)
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
-	if w.again {
-		return ctrl.Result{RequeueAfter: soon}, nil
+	if w.retrySoon {
+		return ctrl.Result{RequeueAfter: retryInterval}, nil
 	}
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
 
-// policy does what one policy asks for. One object that fails stops no other.
-func (r *Reconciler) policy(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
+// reconcilePolicy reconciles one policy. A failing object does not stop the others.
+func (r *Reconciler) reconcilePolicy(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
 	var errs []error
 	for _, c := range r.candidates(ctx, w, p) {
 		c.decide(ctx, w)
-		if err := r.act(ctx, w, c); err != nil {
+		if err := r.writeImage(ctx, w, c); err != nil {
 			errs, w.partial = append(errs, err), true
-			c.refused(err)
+			c.recordFailure(err)
 		}
-		errs = append(errs, c.trust(ctx, w), r.record(ctx, w, c))
+		errs = append(errs, c.updateAuthority(ctx, w), r.record(ctx, w, c))
 	}
 	return errors.Join(errs...)
 }

@@ -12,46 +12,45 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
-	"github.com/refit-dev/refit/internal/osversion"
 )
 
-// machineSnapshot is everything that is looked at.
+// machineSnapshot is the API state that one reconcile works on.
 type machineSnapshot struct {
 	now      time.Time
 	policies []v1alpha1.BootImagePolicy
 	sources  map[string]*v1alpha1.MachineSource
 	streams  map[string]*bootstreams.Stream
 	nodes    []sourcestatus.Node
-	// running is the newest Kubernetes version of a control-plane node that is
-	// Ready; architecture is the one that all nodes have, empty if they differ.
+	// running is the newest Kubernetes version of a Ready control-plane node;
+	// architecture is that of all nodes, empty if they differ.
 	running, architecture string
-	// region that all nodes are in, empty if they differ or do not say.
+	// region is that of all nodes, empty if they differ or have no label.
 	region string
 	kinds  *machineobjects.Kinds
-	// table of refit and of all policies: who may refer to a template.
+	// table has the kinds of refit and of all policies that may refer to a template.
 	table *machinekinds.Table
-	// problems of a policy, by its name: kinds that cannot be read, rows that are
-	// wrong.
+	// problems are, by policy name, kinds that cannot be read and invalid rows.
 	problems map[string][]string
-	// claimed are the candidates, by the name of their source; none are those that
-	// an entry selects to None.
-	claimed, none map[string]bool
-	// partial: not everything could be looked at, so nothing is taken away.
+	// claimed are the candidates by the name of their source; deselected are those
+	// that an entry with select None claims.
+	claimed, deselected map[string]bool
+	// partial is true if something could not be read; then nothing is deleted.
 	partial bool
-	// again is set when a write must be tried again soon.
-	again bool
-	// lineage says which machine came from which source, and who was refused.
-	lineage *machineobjects.Found
-	// stubs are the first-boot configurations.
-	stubs *userdata.Keeper
-	// keep are templates of ours that are still of use, by kind and name.
-	keep map[string]bool
+	// retrySoon is set when a write must be tried again soon.
+	retrySoon bool
+	// machines has the source of each machine, and the machines that could not join.
+	machines *machineobjects.Inventory
+	// userData are the first-boot configurations.
+	userData *userdata.Keeper
+	// usedTemplates are refit's templates that are still needed, by kind and name.
+	usedTemplates map[string]bool
 }
 
-// gather returns nil if there is nothing to look at.
+// gather returns nil if there is nothing to reconcile.
 func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	var policies v1alpha1.BootImagePolicyList
 	var sources v1alpha1.MachineSourceList
@@ -65,8 +64,8 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 		return nil, nil
 	}
 	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
-		problems: map[string][]string{}, claimed: map[string]bool{}, none: map[string]bool{}, keep: map[string]bool{}}
-	w.stubs = userdata.New(r.Objects, FieldOwner, w.now)
+		problems: map[string][]string{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}}
+	w.userData = userdata.New(r.Objects, FieldOwner, w.now)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
 		w.sources[sources.Items[i].Name] = &sources.Items[i]
@@ -98,21 +97,21 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error 
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
 		regions[n.Labels[corev1.LabelTopologyRegion]] = true
-		one := sourcestatus.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
+		node := sourcestatus.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
 		if o := seen[n.Name]; o != nil {
-			one.Born, one.Machine = o.InstalledImage, o.Machine
+			node.InstalledImage, node.Machine = o.InstalledImage, o.Machine
 		}
-		w.nodes, known = append(w.nodes, one), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
+		w.nodes, known = append(w.nodes, node), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
-			w.running = later(w.running, n.Status.NodeInfo.KubeletVersion)
+			w.running = laterVersion(w.running, n.Status.NodeInfo.KubeletVersion)
 		}
 	}
-	w.architecture, w.region = only(architectures), only(regions)
+	w.architecture, w.region = onlyElement(architectures), onlyElement(regions)
 	sort.Slice(w.nodes, func(i, j int) bool { return w.nodes[i].Name < w.nodes[j].Name })
 	return r.gatherMachines(ctx, w, known)
 }
 
-// gatherMachines finds out which node came from which source.
+// gatherMachines finds the source of each node.
 func (r *Reconciler) gatherMachines(ctx context.Context, w *machineSnapshot, known []machineobjects.Node) (err error) {
 	var groups []string
 	for i := range w.policies {
@@ -120,23 +119,23 @@ func (r *Reconciler) gatherMachines(ctx context.Context, w *machineSnapshot, kno
 			groups = append(groups, m.Group)
 		}
 	}
-	for _, s := range w.sources { // what was said on machines is taken back after the policy is gone
+	for _, s := range w.sources { // conditions on machines are removed after their policy was deleted
 		if m := s.Spec.Manager; m != nil {
 			groups = append(groups, m.Group)
 		}
 	}
-	if w.lineage, err = machineobjects.FindMachines(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
+	if w.machines, err = machineobjects.FindMachines(ctx, r.Objects, w.kinds, w.table, groups, known); err != nil {
 		return err
 	}
-	sources := w.lineage.SourcesOf()
+	sources := w.machines.SourcesOf()
 	for i := range w.nodes {
 		w.nodes[i].Sources = sources[w.nodes[i].Name]
 	}
 	return nil
 }
 
-// only is the one word of a set, empty if there are several.
-func only(set map[string]bool) string {
+// onlyElement returns the single element of a set, empty if there are several.
+func onlyElement(set map[string]bool) string {
 	if len(set) != 1 {
 		return ""
 	}
@@ -146,13 +145,13 @@ func only(set map[string]bool) string {
 	return ""
 }
 
-// later of two versions; one that cannot be read is not.
-func later(a, b string) string {
-	y, errB := osversion.Parse(b)
+// laterVersion returns the later of two versions; an invalid version is never later.
+func laterVersion(a, b string) string {
+	y, errB := componentversion.ParseOS(b)
 	if errB != nil {
 		return a
 	}
-	x, errA := osversion.Parse(a)
+	x, errA := componentversion.ParseOS(a)
 	if errA != nil {
 		return b
 	}

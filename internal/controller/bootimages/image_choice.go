@@ -13,33 +13,33 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 )
 
-// Asker is a machine manager, as far as the choice of its image goes.
-type Asker struct {
+// ImageQuery is what decides which image of a stream a machine manager gets.
+type ImageQuery struct {
 	Choice *v1alpha1.MachineSelection
 	Row    *machinekinds.ImageKind
-	// Ref is the image that it has now, Facts are what it says of itself.
+	// Ref is its current image, Facts are what the object says about its machines.
 	Ref   machinekinds.Reference
 	Facts machinekinds.Facts
-	// Architecture that all nodes of the cluster have, empty if they differ.
+	// Architecture is that of all nodes of the cluster, empty if they differ.
 	Architecture string
-	// Region of the object where the image is not said to be in one; RegionErr is
-	// why it is not known.
+	// Region is the object's region if the image reference has none; RegionErr is why
+	// it is unknown.
 	Region    string
 	RegionErr error
 }
 
-// Key of the image in a stream.
-func (a Asker) Key() (bootstream.Key, error) {
+// Key returns the key of the image in a stream.
+func (a ImageQuery) Key() (bootstream.Key, error) {
 	k := bootstream.Key{OSStream: cmp.Or(a.Facts.OSStream, a.Choice.OSStream), Platform: a.platform(), Region: a.region(), Variant: a.Choice.Variant}
 	if k.Platform == "" {
-		return k, fmt.Errorf("nobody says which platform it is: set platform in the policy")
+		return k, fmt.Errorf("its platform is unknown: set platform in the policy")
 	}
 	if a.Facts.ArchitectureErr != nil {
 		return k, a.Facts.ArchitectureErr
 	}
 	spelled := cmp.Or(a.Facts.Architecture, a.Choice.Architecture, a.Architecture)
 	if spelled == "" {
-		return k, fmt.Errorf("nobody says which architecture it is, and the cluster's nodes are of several: set architecture in the policy, or kubernetes.io/arch on the object")
+		return k, fmt.Errorf("its architecture is unknown, and the cluster's nodes have several: set architecture in the policy, or kubernetes.io/arch on the object")
 	}
 	arch, ok := bootstream.Architecture(spelled)
 	if !ok {
@@ -49,40 +49,40 @@ func (a Asker) Key() (bootstream.Key, error) {
 	return k, nil
 }
 
-func (a Asker) platform() string { return cmp.Or(a.Row.Platform, a.Choice.Platform) }
+func (a ImageQuery) platform() string { return cmp.Or(a.Row.Platform, a.Choice.Platform) }
 
-// region: what a person says counts where the object itself says nothing.
-func (a Asker) region() string { return cmp.Or(a.Ref.Region, a.Choice.Region, a.Region) }
+// region prefers the object's own region over the policy's.
+func (a ImageQuery) region() string { return cmp.Or(a.Ref.Region, a.Choice.Region, a.Region) }
 
-// Find the image in a stream. Of several offers of a marketplace the one is taken
-// that the object has now, in another version.
-func (a Asker) Find(s *bootstreams.Stream) (bootstream.Image, error) {
+// Find returns the image in a stream. Of several marketplace offers it chooses the one that the
+// object uses now, in another version.
+func (a ImageQuery) Find(s *bootstreams.Stream) (bootstream.Image, error) {
 	k, err := a.Key()
 	if err != nil {
 		return bootstream.Image{}, err
 	}
-	i, err := s.Data.Find(s.Data.Like(k, a.Ref.Attributes, a.Ref.Text))
+	i, err := s.Data.Find(s.Data.ChooseOffer(k, a.Ref.Attributes, a.Ref.Text))
 	if err != nil && k.Region == "" && a.RegionErr != nil {
 		return i, fmt.Errorf("%w; its region is not known: %w", err, a.RegionErr)
 	}
 	return i, err
 }
 
-// Names are the attributes of an image, as its platform knows it: those of the
-// stream, of the policy, and of the upload of a file.
-func (a Asker) Names(i bootstream.Image) map[string]string {
-	out := a.given(i)
-	if u, ok := i.UploadIn(a.region()); ok {
+// Names returns the attributes by which the platform knows an image: from the stream, the
+// policy, and the upload of a file.
+func (a ImageQuery) Names(i bootstream.Image) map[string]string {
+	out := a.namesBeforeUpload(i)
+	if u, ok := i.UploadForRegion(a.region()); ok {
 		maps.Copy(out, u.Attributes)
 	}
 	return out
 }
 
-// given by the stream and by the policy.
-func (a Asker) given(i bootstream.Image) map[string]string {
+// namesBeforeUpload returns the attributes from the stream and the policy.
+func (a ImageQuery) namesBeforeUpload(i bootstream.Image) map[string]string {
 	out := maps.Clone(i.Attributes)
 	words := strings.NewReplacer("{version}", i.Version)
-	if f, ok := i.Disk(); ok {
+	if f, ok := i.DiskFile(); ok {
 		words = strings.NewReplacer("{version}", i.Version, "{file}", f.Base())
 	}
 	for k, v := range a.Choice.Attributes {
@@ -91,12 +91,12 @@ func (a Asker) given(i bootstream.Image) map[string]string {
 	return out
 }
 
-// Upload says what a person must bring to the platform before machines can start
-// from an image; nil if nothing. needs are the attributes that the object names it
-// by. complete is false if they are not all known before the upload.
-func (a Asker) Upload(stream string, i bootstream.Image, needs []string) (u *bootimage.Upload, complete bool) {
-	f, isFile := i.Disk()
-	_, done := i.UploadIn(a.region())
+// Upload returns what a person must upload to the platform before machines can start from an
+// image, nil if nothing. needs are the attributes by which the object names the image. complete
+// is false if not all of them are known before the upload.
+func (a ImageQuery) Upload(stream string, i bootstream.Image, needs []string) (u *bootimage.Upload, complete bool) {
+	f, isFile := i.DiskFile()
+	_, done := i.UploadForRegion(a.region())
 	have, foreign := a.Names(i), false
 	complete = true
 	names := map[string]string{}
@@ -112,9 +112,9 @@ func (a Asker) Upload(stream string, i bootstream.Image, needs []string) (u *boo
 		SHA256: f.SHA256, Uncompressed: f.Uncompressed, Payload: f.Payload, Names: names}, complete
 }
 
-// Recognise the image that the object has now in a stream, by its names or by
-// those that the policy and an upload give it.
-func (a Asker) Recognise(s *bootstreams.Stream) (bootstream.Image, bool) {
+// Recognise finds the object's current image in a stream, by its own names or by those that the
+// policy and an upload give it.
+func (a ImageQuery) Recognise(s *bootstreams.Stream) (bootstream.Image, bool) {
 	if i, ok := s.Data.Recognise(a.platform(), a.Ref.Attributes); ok {
 		return i, true
 	}
@@ -125,7 +125,7 @@ func (a Asker) Recognise(s *bootstreams.Stream) (bootstream.Image, bool) {
 	if err != nil {
 		return i, false
 	}
-	given, have := a.given(i), a.Names(i)
+	given, have := a.namesBeforeUpload(i), a.Names(i)
 	for k, v := range a.Ref.Attributes {
 		if given[k] != v && have[k] != v {
 			return i, false
@@ -134,8 +134,8 @@ func (a Asker) Recognise(s *bootstreams.Stream) (bootstream.Image, bool) {
 	return i, true
 }
 
-// Stock is the version of an image that is the vendor's own and that the stream
-// does not list.
-func (a Asker) Stock(s *bootstreams.Stream) (version string, ok bool) {
-	return s.Data.Stock(a.platform(), a.Ref.Attributes)
+// Stock returns the version of an image that is the vendor's own and that the stream does not
+// list.
+func (a ImageQuery) Stock(s *bootstreams.Stream) (version string, ok bool) {
+	return s.Data.RecogniseStock(a.platform(), a.Ref.Attributes)
 }

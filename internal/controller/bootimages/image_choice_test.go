@@ -24,18 +24,18 @@ func stream(t *testing.T, uploads ...bootstream.Upload) *bootstreams.Stream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strange := s.Uploaded(uploads); len(strange) > 0 {
+	if strange := s.AddUploads(uploads); len(strange) > 0 {
 		t.Fatal(strange)
 	}
 	return &bootstreams.Stream{Name: "s", Data: s}
 }
 
-func asker(platform string, attributes map[string]string) bootimages.Asker {
-	return bootimages.Asker{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinekinds.ImageKind{Platform: platform}, Architecture: "amd64"}
+func asker(platform string, attributes map[string]string) bootimages.ImageQuery {
+	return bootimages.ImageQuery{Choice: &v1alpha1.MachineSelection{Attributes: attributes, Region: "r1"}, Row: &machinekinds.ImageKind{Platform: platform}, Architecture: "amd64"}
 }
 
-// What is only a file is named by nobody before it was uploaded; what the stream
-// itself names needs nothing.
+// A file has no name on the platform before its upload; an image that the stream names
+// needs no upload.
 func TestUpload(t *testing.T) {
 	t.Parallel()
 	everywhere := bootstream.Upload{SHA256: sum, Attributes: map[string]string{"template": "given-by-person"}}
@@ -56,7 +56,7 @@ func TestUpload(t *testing.T) {
 		"uploaded under the policy's name":      {"vsphere", map[string]string{"template": "rhcos-{version}"}, []bootstream.Upload{here}, []string{"template"}, false, true, map[string]string{"template": "rhcos-9.6.1"}},
 		"uploaded under a name of its own":      {"vsphere", nil, []bootstream.Upload{everywhere}, []string{"template"}, false, true, map[string]string{"template": "given-by-person"}},
 		"uploaded elsewhere":                    {"vsphere", nil, []bootstream.Upload{elsewhere}, []string{"template"}, true, false, nil},
-		"uploaded, and nobody says the name":    {"vsphere", nil, []bootstream.Upload{here}, []string{"template"}, true, false, nil},
+		"uploaded, and its name is unknown":     {"vsphere", nil, []bootstream.Upload{here}, []string{"template"}, true, false, nil},
 		"a disk at the stream's address":        {"metal", nil, nil, []string{"location", "sha256"}, false, true, map[string]string{"location": "https://example.test/d/disk.raw.gz"}},
 		"a disk on a server of the site":        {"metal", map[string]string{"location": "http://10.0.0.1/{file}"}, nil, []string{"location", "sha256"}, true, true, map[string]string{"location": "http://10.0.0.1/disk.raw.gz"}},
 		"a disk on a server of the site, there": {"metal", map[string]string{"location": "http://10.0.0.1/{file}"}, []bootstream.Upload{here}, []string{"location", "sha256"}, false, true, map[string]string{"location": "http://10.0.0.1/disk.raw.gz"}},

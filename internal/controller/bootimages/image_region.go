@@ -12,12 +12,12 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 )
 
-// clusterGroup is the group of Cluster API's Cluster.
+// clusterGroup is the API group of Cluster API's Cluster.
 const clusterGroup = "cluster.x-k8s.io"
 
-// Region of a machine manager whose image object does not say one: that of the
-// infrastructure of its Cluster, or the one that the nodes of this cluster are in
-// where the row says so. Empty if the row looks nowhere.
+// Region returns the region of a machine manager whose image object has none: that of its
+// Cluster's infrastructure, or that of this cluster's nodes where the row allows it. It is
+// empty if the row has no rule.
 func Region(ctx context.Context, kinds *machineobjects.Kinds, t *machinekinds.Table, m *machinekinds.Manager, k *machinekinds.ImageKind, o *unstructured.Unstructured, nodes string) (string, error) {
 	if k.RegionOfNodes {
 		if nodes == "" {
@@ -36,14 +36,14 @@ func Region(ctx context.Context, kinds *machineobjects.Kinds, t *machinekinds.Ta
 		return "", fmt.Errorf("it does not say of which Cluster it is: set region in the policy")
 	}
 	ns := o.GetNamespace()
-	cluster, err := find(ctx, kinds, clusterGroup, "Cluster", t.Manager(clusterGroup, "Cluster").Versions, ns, name)
+	cluster, err := findObject(ctx, kinds, clusterGroup, "Cluster", t.Manager(clusterGroup, "Cluster").Versions, ns, name)
 	if err != nil {
 		return "", err
 	}
 	return regionOf(ctx, kinds, k, cluster)
 }
 
-// regionOf a Cluster's infrastructure.
+// regionOf returns the region of a Cluster's infrastructure.
 func regionOf(ctx context.Context, kinds *machineobjects.Kinds, k *machinekinds.ImageKind, cluster *unstructured.Unstructured) (string, error) {
 	var known []string
 	ns, name := cluster.GetNamespace(), cluster.GetName()
@@ -52,7 +52,7 @@ func regionOf(ctx context.Context, kinds *machineobjects.Kinds, k *machinekinds.
 		if machinekinds.Lookup(cluster.Object, r.Ref+".kind") != r.Kind {
 			continue
 		}
-		i, err := find(ctx, kinds, r.Group, r.Kind, r.Versions, ns, machinekinds.Lookup(cluster.Object, r.Ref+".name"))
+		i, err := findObject(ctx, kinds, r.Group, r.Kind, r.Versions, ns, machinekinds.Lookup(cluster.Object, r.Ref+".name"))
 		if err != nil {
 			return "", err
 		}
@@ -64,8 +64,8 @@ func regionOf(ctx context.Context, kinds *machineobjects.Kinds, k *machinekinds.
 	return "", fmt.Errorf("the infrastructure of Cluster %s/%s is none of %s: set region in the policy", ns, name, strings.Join(known, ", "))
 }
 
-// find one object; that it cannot be found is said.
-func find(ctx context.Context, kinds *machineobjects.Kinds, group, kind string, versions []string, ns, name string) (*unstructured.Unstructured, error) {
+// findObject returns one object, or an error that names it.
+func findObject(ctx context.Context, kinds *machineobjects.Kinds, group, kind string, versions []string, ns, name string) (*unstructured.Unstructured, error) {
 	l := kinds.List(ctx, group, kind, versions)
 	if l.Err != nil {
 		return nil, l.Err

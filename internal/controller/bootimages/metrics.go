@@ -7,33 +7,33 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Metrics of the boot images; labels are bounded.
+// Metrics are the metrics of boot images; their labels are bounded.
 type Metrics struct {
-	sources, tooOld, blocked, refused, contradicted, untrusting *prometheus.GaugeVec
+	sources, tooOld, blocked, refused, contradicted, outdatedAuthority *prometheus.GaugeVec
 }
 
-// New makes the metrics and registers them.
-func New(reg prometheus.Registerer) *Metrics {
+// NewMetrics creates and registers the metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "refit", Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		sources:      gauge("boot_image_sources", "Sources of machines by what their boot image is.", "policy", "state"),
-		tooOld:       gauge("boot_image_too_old", "Sources whose boot image is too old for the release that runs: new machines may not join.", "policy"),
-		blocked:      gauge("boot_image_skew_not_enforced", "Sources for which nobody promises that images are new enough.", "policy"),
-		refused:      gauge("boot_image_machines_refused", "Machines that could not join because of their boot image.", "policy"),
-		contradicted: gauge("boot_image_declared_wrong", "Sources whose declared image is not the one that nodes which joined since were born from.", "policy"),
-		untrusting:   gauge("boot_image_authority_outdated", "Sources whose first-boot configuration does not trust the server that it fetches from.", "policy"),
+		sources:           gauge("boot_image_sources", "Machine sources by the state of their boot image.", "policy", "state"),
+		tooOld:            gauge("boot_image_too_old", "Machine sources whose boot image is too old for the running release: new machines may fail to join.", "policy"),
+		blocked:           gauge("boot_image_skew_not_enforced", "Machine sources for which refit does not enforce that images are new enough.", "policy"),
+		refused:           gauge("boot_image_machines_refused", "Machines that could not join because of their boot image.", "policy"),
+		contradicted:      gauge("boot_image_declared_wrong", "Machine sources whose declared image differs from the installed image of nodes that joined later.", "policy"),
+		outdatedAuthority: gauge("boot_image_authority_outdated", "Machine sources whose first-boot configuration does not trust the server that it fetches from.", "policy"),
 	}
-	for _, g := range m.all() {
+	for _, g := range m.gauges() {
 		reg.MustRegister(g)
 	}
 	return m
 }
 
-// Observe sets them from what the policies' status says.
+// Observe sets the metrics from the policies' status.
 func (m *Metrics) Observe(policies []v1alpha1.BootImagePolicy, sources map[string]*v1alpha1.MachineSource) {
-	for _, g := range m.all() {
+	for _, g := range m.gauges() {
 		g.Reset()
 	}
 	for i := range policies {
@@ -60,10 +60,10 @@ func (m *Metrics) Observe(policies []v1alpha1.BootImagePolicy, sources map[strin
 		m.blocked.WithLabelValues(p.Name).Set(float64(none))
 		m.refused.WithLabelValues(p.Name).Set(float64(refused))
 		m.contradicted.WithLabelValues(p.Name).Set(float64(wrong))
-		m.untrusting.WithLabelValues(p.Name).Set(float64(untrusting))
+		m.outdatedAuthority.WithLabelValues(p.Name).Set(float64(untrusting))
 	}
 }
 
-func (m *Metrics) all() []*prometheus.GaugeVec {
-	return []*prometheus.GaugeVec{m.sources, m.tooOld, m.blocked, m.refused, m.contradicted, m.untrusting}
+func (m *Metrics) gauges() []*prometheus.GaugeVec {
+	return []*prometheus.GaugeVec{m.sources, m.tooOld, m.blocked, m.refused, m.contradicted, m.outdatedAuthority}
 }

@@ -113,7 +113,7 @@ func TestAlerts(t *testing.T) {
 		"an old authority":      {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{Conditions: untrusting}), "RefitFirstBootAuthorityOutdated"},
 	} {
 		reg := prometheus.NewRegistry()
-		bootimages.New(reg).Observe([]v1alpha1.BootImagePolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: tc.policy}}, tc.sources)
+		bootimages.NewMetrics(reg).Observe([]v1alpha1.BootImagePolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: tc.policy}}, tc.sources)
 		got := firing(t, reg)
 		for _, g := range got {
 			seen[g] = true

@@ -27,16 +27,17 @@ import (
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
 
-// longMessage of a condition, in bytes.
-const longMessage = 1000
+// maxMessage of a condition, in bytes.
+const maxMessage = 1000
 
-// longHistory is how many writes are remembered, wayBack how many templates that are not used any more are kept for going back.
+// maxHistory is how many writes a MachineSource lists; oldTemplates is how many unused
+// templates stay for a rollback.
 const (
-	longHistory = 16
-	wayBack     = 3
+	maxHistory   = 16
+	oldTemplates = 3
 )
 
-// makeSource makes the MachineSource of a manager.
+// makeSource creates the MachineSource of a manager.
 func (r *Reconciler) makeSource(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"manager": map[string]any{
 		"group": c.row.Group, "kind": c.row.Kind, "namespace": c.object.GetNamespace(), "name": c.object.GetName()}}}}
@@ -45,7 +46,7 @@ func (r *Reconciler) makeSource(ctx context.Context, w *machineSnapshot, c *cand
 	u.SetName(c.name)
 	u.SetLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController})
 	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(FieldOwner), client.ForceOwnership); err != nil {
-		return fmt.Errorf("make MachineSource %s: %w", c.name, err)
+		return fmt.Errorf("create MachineSource %s: %w", c.name, err)
 	}
 	s := &v1alpha1.MachineSource{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s); err != nil {
@@ -55,7 +56,7 @@ func (r *Reconciler) makeSource(ctx context.Context, w *machineSnapshot, c *cand
 	return nil
 }
 
-// record writes the MachineSource of a candidate, if it says something new.
+// record writes the MachineSource of a candidate if its status changed.
 func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	if c.facts.Deleting && c.source == nil {
 		return nil
@@ -74,25 +75,25 @@ func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidat
 	if c.in.Current.Text != "" {
 		st.Referenced = imageOf(c.in.Current)
 		if c.holder.Name != "" {
-			st.Referenced.Object = c.held.GetKind() + "/" + c.held.GetName()
+			st.Referenced.Object = c.imageObject.GetKind() + "/" + c.imageObject.GetName()
 		}
 	}
 	if c.written != nil {
 		st.History = append(st.History, *c.written)
-		st.History = st.History[max(0, len(st.History)-longHistory):]
+		st.History = st.History[max(0, len(st.History)-maxHistory):]
 	}
 	st.Proposal, st.ProposalObject = c.proposal()
 	st.Upload = c.uploadOf()
 	c.keepTemplates(w, &st)
-	userdata.RecordVerdict(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
+	userdata.RecordAuthority(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
 		message += "; " + c.decision.Fix
 	}
-	return r.finish(ctx, w, c.source, c.policy, &st, verdict{c.decision.State == bootimage.Current, c.decision.Reason, message, c.facts.Version})
+	return r.writeSource(ctx, w, c.source, c.policy, &st, readiness{c.decision.State == bootimage.Current, c.decision.Reason, message, c.facts.Version})
 }
 
-// uploadOf is what a person must upload, nil for nothing.
+// uploadOf returns what a person must upload, nil if nothing.
 func (c *candidate) uploadOf() *v1alpha1.BootImageUpload {
 	u := c.upload
 	if u == nil || c.decision.Reason != v1alpha1.ReasonBootImageNotUploaded {
@@ -105,7 +106,8 @@ func imageOf(i bootimage.Image) *v1alpha1.BootImage {
 	return &v1alpha1.BootImage{Image: i.Text, OS: i.OS, Release: i.Release}
 }
 
-// skewMode: refit promises only where it writes, and for all of a kind.
+// skewMode returns the mode in which skew is enforced. Without a setting it is Automatic only
+// where refit writes images for all objects of a kind.
 func (c *candidate) skewMode() string {
 	own := ""
 	if c.source != nil {
@@ -121,35 +123,35 @@ func (c *candidate) skewMode() string {
 	return "Manual"
 }
 
-// keepTemplates that are of use: what is referenced, staged, and the way back.
+// keepTemplates marks the templates that are still needed: the referenced one, the staged one,
+// and those for a rollback.
 func (c *candidate) keepTemplates(w *machineSnapshot, st *v1alpha1.MachineSourceStatus) {
 	if c.holder.Name == "" {
 		return
 	}
 	keep := map[string]bool{c.holder.Name: true, c.staged: true}
 	for _, h := range slices.Backward(st.History) {
-		if len(keep) > wayBack {
+		if len(keep) > oldTemplates {
 			break
 		}
 		keep[h.Object], keep[h.FromObject] = true, true
 	}
 	for k := range keep {
-		w.keep[c.holder.Row.Kind+"/"+c.object.GetNamespace()+"/"+k] = true
+		w.usedTemplates[c.holder.Row.Kind+"/"+c.object.GetNamespace()+"/"+k] = true
 	}
 }
 
-// verdict about a source, and the version that its machines are for.
-type verdict struct {
+// readiness is the Ready condition of a source, and the version that its machines run.
+type readiness struct {
 	ready                    bool
 	reason, message, version string
 }
 
-// finish adds what is the same for every source, and writes the status if it is
-// another than before.
-func (r *Reconciler) finish(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v verdict) error {
+// writeSource adds what all sources have in common, and writes the status if it changed.
+func (r *Reconciler) writeSource(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v readiness) error {
 	old := s.Status
 	sourcestatus.RecordProvenance(s, st, &old, w.nodes, w.now)
-	w.lineage.Record(s, st)
+	w.machines.RecordJoining(s, st)
 	switch {
 	case st.Contradiction != "":
 		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageDeclared, st.Contradiction
@@ -157,27 +159,27 @@ func (r *Reconciler) finish(ctx context.Context, w *machineSnapshot, s *v1alpha1
 		v.ready, v.reason, v.message = false, v1alpha1.ReasonBootImageTooOld, "machine "+st.Refused[0].Machine+" could not join: "+st.Refused[0].Message
 	}
 	s.Status = *st
-	judged := w.versionRules().Record(s, p, v.version)
+	newEnough := w.versionRules().Record(s, p, v.version)
 	at := metav1.NewTime(w.now.Truncate(time.Second))
-	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: boolean(v.ready), Reason: v.reason, Message: text.Truncate(v.message, longMessage), ObservedGeneration: s.Generation, LastTransitionTime: at})
-	judged.ObservedGeneration, judged.LastTransitionTime = s.Generation, at
-	meta.SetStatusCondition(&s.Status.Conditions, judged)
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: conditionStatus(v.ready), Reason: v.reason, Message: text.Truncate(v.message, maxMessage), ObservedGeneration: s.Generation, LastTransitionTime: at})
+	newEnough.ObservedGeneration, newEnough.LastTransitionTime = s.Generation, at
+	meta.SetStatusCondition(&s.Status.Conditions, newEnough)
 	if equality.Semantic.DeepEqual(old, s.Status) {
 		return nil
 	}
 	return client.IgnoreNotFound(ssa.Status(ctx, r.Client, ssa.Object{Kind: "MachineSource", Name: s.Name, UID: string(s.UID)}, &s.Status))
 }
 
-func boolean(b bool) metav1.ConditionStatus {
+func conditionStatus(b bool) metav1.ConditionStatus {
 	if b {
 		return metav1.ConditionTrue
 	}
 	return metav1.ConditionFalse
 }
 
-// rest records the sources that no candidate stands for: those that people
-// declared, those whose manager is gone or not selected any more.
-func (r *Reconciler) rest(ctx context.Context, w *machineSnapshot) error {
+// recordUnclaimed records the sources without a candidate: those that people declared, and
+// those whose manager is gone or no longer selected.
+func (r *Reconciler) recordUnclaimed(ctx context.Context, w *machineSnapshot) error {
 	var names []string
 	for name := range w.sources {
 		names = append(names, name)
@@ -190,16 +192,16 @@ func (r *Reconciler) rest(ctx context.Context, w *machineSnapshot) error {
 			continue
 		}
 		if s.Spec.Manager == nil {
-			errs = append(errs, r.declared(ctx, w, s))
+			errs = append(errs, r.recordDeclared(ctx, w, s))
 			continue
 		}
-		errs = append(errs, r.left(ctx, w, s))
+		errs = append(errs, r.recordUnmanaged(ctx, w, s))
 	}
 	return errors.Join(errs...)
 }
 
-// declared is a source without a manager. The first policy judges it.
-func (r *Reconciler) declared(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource) error {
+// recordDeclared records a source without a manager. The first policy's rules apply to it.
+func (r *Reconciler) recordDeclared(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource) error {
 	st := v1alpha1.MachineSourceStatus{ObservedGeneration: s.Generation, State: v1alpha1.SourceDeclared, SkewMode: cmp.Or(s.Spec.Skew, "Manual"), Conditions: slices.Clone(s.Status.Conditions)}
 	var p *v1alpha1.BootImagePolicy
 	if len(w.policies) > 0 {
@@ -211,12 +213,13 @@ func (r *Reconciler) declared(ctx context.Context, w *machineSnapshot, s *v1alph
 		d = &v1alpha1.DeclaredImage{}
 	}
 	st.Referenced = &v1alpha1.BootImage{OS: d.OS, Release: d.Release}
-	return r.finish(ctx, w, s, p, &st, verdict{true, v1alpha1.ReasonAsExpected, "what is declared counts, until a node that joins says otherwise", w.running})
+	return r.writeSource(ctx, w, s, p, &st, readiness{true, v1alpha1.ReasonAsExpected, "the declared image counts until a joining node reports another one", w.running})
 }
 
-// left: its manager is gone, or no policy selects it. Of one that is gone only a
-// record that people wrote into stays. What cannot be listed is not gone.
-func (r *Reconciler) left(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource) error {
+// recordUnmanaged records a source whose manager is gone or that no policy selects. If the
+// manager is gone, only a record that people have edited stays. A manager that cannot be listed
+// is not gone.
+func (r *Reconciler) recordUnmanaged(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource) error {
 	m := s.Spec.Manager
 	l := w.kinds.Lists[schema.GroupKind{Group: m.Group, Kind: m.Kind}]
 	if l == nil {
@@ -225,24 +228,24 @@ func (r *Reconciler) left(ctx context.Context, w *machineSnapshot, s *v1alpha1.M
 		}
 	}
 	if unknown := l == nil || l.Err != nil; unknown || len(w.problems[s.Status.Policy]) > 0 {
-		return nil // nothing is known anew
+		return nil // the manager cannot be listed; keep the last status
 	}
 	gone := l.ByName[m.Namespace+"/"+m.Name] == nil
-	if gone && untouched(s) {
+	if gone && isUntouched(s) {
 		return client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID}))
 	}
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
 	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
-	userdata.RecordVerdict(&st, &s.Status, "", nil, false, s.Generation, w.now)
-	message := "no policy selects it; it keeps the image that was written last"
+	userdata.RecordAuthority(&st, &s.Status, "", nil, false, s.Generation, w.now)
+	message := "no policy selects it; it keeps its last image"
 	if gone {
 		message = "its machine manager is gone"
 	}
-	return r.finish(ctx, w, s, nil, &st, verdict{false, v1alpha1.ReasonBootImageExcluded, message, w.running})
+	return r.writeSource(ctx, w, s, nil, &st, readiness{false, v1alpha1.ReasonBootImageExcluded, message, w.running})
 }
 
-// untouched: refit made the record, and no person has said anything in it.
-func untouched(s *v1alpha1.MachineSource) bool {
+// isUntouched reports whether refit created the record and no person has edited it.
+func isUntouched(s *v1alpha1.MachineSource) bool {
 	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
 }

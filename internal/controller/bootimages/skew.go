@@ -6,20 +6,20 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
-	"github.com/refit-dev/refit/internal/osversion"
 )
 
 func (w *machineSnapshot) versionRules() sourcestatus.VersionRules {
 	return sourcestatus.VersionRules{Streams: w.streams, Now: w.now}
 }
 
-// blocked says why this candidate may not move to a version: its own image must
-// be new enough, which is the wanted one as soon as both are written, and a
-// control plane waits for all others. The admission policy lets refit's own
-// writes pass, because what it sees of this source is still the old image.
+// blocked returns why this candidate may not move to a version, empty if it may. Its own image
+// must be new enough; if both are written together, that is the wanted image. A control plane
+// waits for all others. The admission policy allows refit's own writes, because it sees only
+// the old image of this source.
 func (c *candidate) blocked(w *machineSnapshot, version string) string {
-	if version == "" || c.in.Mode != bootimage.Piggyback || minor(version) == minor(c.facts.Version) {
+	if version == "" || c.in.Mode != bootimage.Piggyback || majorMinor(version) == majorMinor(c.facts.Version) {
 		return ""
 	}
 	s := c.withWanted()
@@ -27,12 +27,12 @@ func (c *candidate) blocked(w *machineSnapshot, version string) string {
 		return "version " + version + " is refused: " + sourcestatus.FirstUnwaived(fs).Message
 	}
 	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
-		return w.others(c.name, version)
+		return w.blockedByOthers(c.name, version)
 	}
 	return ""
 }
 
-// withWanted is the source as it would be with the wanted image.
+// withWanted returns the source as it will be with the wanted image.
 func (c *candidate) withWanted() *v1alpha1.MachineSource {
 	s := &v1alpha1.MachineSource{}
 	if c.source != nil {
@@ -45,8 +45,8 @@ func (c *candidate) withWanted() *v1alpha1.MachineSource {
 	return s
 }
 
-// tooFresh says which rule about the age of images the wanted image does not meet, or
-// cannot be compared with.
+// tooFresh returns which rule about the age of images the wanted image violates or cannot be
+// checked against.
 func (c *candidate) tooFresh(w *machineSnapshot) string {
 	if c.in.WantedErr != "" || c.in.Same {
 		return ""
@@ -60,14 +60,14 @@ func (c *candidate) tooFresh(w *machineSnapshot) string {
 	return ""
 }
 
-// others are the sources that keep a control plane from a version.
-func (w *machineSnapshot) others(than, version string) string {
+// blockedByOthers returns which other source keeps a control plane from a version.
+func (w *machineSnapshot) blockedByOthers(than, version string) string {
 	for _, o := range w.sorted() {
 		if o.Name == than || o.Status.Policy == "" {
 			continue
 		}
 		for _, f := range o.Status.Skew {
-			if f.Waived == "" && minor(f.Target) == minor(version) {
+			if f.Waived == "" && majorMinor(f.Target) == majorMinor(version) {
 				return "version " + version + " is refused: " + o.Name + ": " + f.Message
 			}
 		}
@@ -75,9 +75,9 @@ func (w *machineSnapshot) others(than, version string) string {
 	return ""
 }
 
-// minor of a version, empty if it cannot be read.
-func minor(version string) string {
-	v, err := osversion.Parse(version)
+// majorMinor returns the minor version, empty if it cannot be parsed.
+func majorMinor(version string) string {
+	v, err := componentversion.ParseOS(version)
 	if err != nil {
 		return ""
 	}

@@ -30,8 +30,8 @@ func (w *machineSnapshot) sorted() []*v1alpha1.MachineSource {
 	return out
 }
 
-// summary writes a policy's status: every source counted once.
-func (r *Reconciler) summary(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
+// writeSummary writes a policy's status, with every source counted once.
+func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
 	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: sourcestatus.EffectiveSettings(p)}
 	if s := bootstreams.Newest(w.streams, p.Spec.Streams, w.running); s != nil {
 		st.Stream, st.Release = s.Name, s.Release
@@ -55,8 +55,8 @@ func (r *Reconciler) summary(ctx context.Context, w *machineSnapshot, p *v1alpha
 	return client.IgnoreNotFound(err)
 }
 
-// conditions: nothing is ever said of all sources unless it is true of all of
-// them, those that are excluded on purpose among them (A14).
+// conditions returns Ready and Stalled. Ready never claims something about all sources unless
+// it holds for all, including those excluded on purpose.
 func (w *machineSnapshot) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
 	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: sourcestatus.SummaryText(st)}
 	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
@@ -74,12 +74,12 @@ func (w *machineSnapshot) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.B
 	default:
 		ready.Status, ready.Reason = metav1.ConditionTrue, v1alpha1.ReasonAsExpected
 	}
-	if w.lineage.Unread != "" {
-		stalled.Message = text.Truncate(w.lineage.Unread, longMessage)
+	if w.machines.Unread != "" {
+		stalled.Message = text.Truncate(w.machines.Unread, maxMessage)
 	}
 	if problems := w.problems[p.Name]; len(problems) > 0 {
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonBootImageUnknown, text.Truncate(strings.Join(problems, "; "), longMessage)
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, text.Truncate("not all could be looked at: "+strings.Join(problems, "; "), longMessage)
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonBootImageUnknown, text.Truncate(strings.Join(problems, "; "), maxMessage)
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, text.Truncate("some machine managers could not be read: "+strings.Join(problems, "; "), maxMessage)
 	}
 	return ready, stalled
 }

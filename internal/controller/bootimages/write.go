@@ -19,18 +19,18 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
-// act does what was decided. What it wrote is seen by looking again: decision and
-// facts are those after the write.
-func (r *Reconciler) act(ctx context.Context, w *machineSnapshot, c *candidate) error {
+// writeImage executes the decision. After a write it decides again, so that facts and decision
+// describe the written state.
+func (r *Reconciler) writeImage(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	if c.decision.Action != bootimage.Write && c.decision.Action != bootimage.Stage {
 		return nil
 	}
-	if c.source == nil { // the record is there before anything is written
+	if c.source == nil { // the record exists before anything is written
 		if err := r.makeSource(ctx, w, c); err != nil {
 			return err
 		}
 	}
-	before := c.in.Current
+	was := c.in.Current
 	if err := r.writeUserData(ctx, w, c); err != nil {
 		return err
 	}
@@ -40,14 +40,14 @@ func (r *Reconciler) act(ctx context.Context, w *machineSnapshot, c *candidate) 
 		return err
 	}
 	from := c.holder.Name
-	if err := r.point(ctx, w, c, object); err != nil {
-		if conflict(err) {
-			w.again = true
+	if err := r.writeReference(ctx, w, c, object); err != nil {
+		if isConflict(err) {
+			w.retrySoon = true
 			return nil
 		}
 		return err
 	}
-	c.written = &v1alpha1.BootImageWrite{WrittenAt: metav1.NewTime(w.now.Truncate(time.Second)), From: before.Text, To: c.in.Wanted.Text, OS: c.in.Wanted.OS, Release: c.in.Wanted.Release}
+	c.written = &v1alpha1.BootImageWrite{WrittenAt: metav1.NewTime(w.now.Truncate(time.Second)), From: was.Text, To: c.in.Wanted.Text, OS: c.in.Wanted.OS, Release: c.in.Wanted.Release}
 	if object != "" {
 		c.written.FromObject, c.written.Object = from, object
 	}
@@ -56,16 +56,16 @@ func (r *Reconciler) act(ctx context.Context, w *machineSnapshot, c *candidate) 
 	return nil
 }
 
-// refused: the write did not come about, and people read why.
-func (c *candidate) refused(err error) {
-	c.decision = bootimage.Decision{Action: bootimage.Leave, State: bootimage.Outdated, Reason: v1alpha1.ReasonBootImageOutdated, Message: err.Error(), Fix: "it is tried again"}
+// recordFailure shows a failed write in the status.
+func (c *candidate) recordFailure(err error) {
+	c.decision = bootimage.Decision{Action: bootimage.Leave, State: bootimage.Outdated, Reason: v1alpha1.ReasonBootImageOutdated, Message: err.Error(), Fix: "refit tries again"}
 }
 
-// conflict: what was tested is not what is there any more.
-func conflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsInvalid(err) }
+// isConflict reports whether another client changed the object since it was read.
+func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsInvalid(err) }
 
-// template makes the clone with the wanted image and returns its name; empty if
-// nothing is cloned here. One that is there already is taken if it is the same.
+// template creates the clone with the wanted image and returns its name, empty if nothing must
+// be cloned. An existing clone is reused if it is the same.
 func (r *Reconciler) template(ctx context.Context, w *machineSnapshot, c *candidate) (string, error) {
 	if c.holder.Name == "" || !c.holder.Row.Immutable || c.in.Same {
 		return "", nil
@@ -76,10 +76,10 @@ func (r *Reconciler) template(ctx context.Context, w *machineSnapshot, c *candid
 	}
 	o := &unstructured.Unstructured{Object: content}
 	key := o.GetNamespace() + "/" + o.GetName()
-	if there := c.heldListing.ByName[key]; there != nil {
+	if there := c.imageListing.ByName[key]; there != nil {
 		return o.GetName(), sameTemplate(there, o)
 	}
-	if err := r.tryPoint(ctx, w, c, o.GetName()); err != nil {
+	if err := r.dryRunReference(ctx, w, c, o.GetName()); err != nil {
 		return "", err
 	}
 	err = r.Objects.Create(ctx, o, client.FieldOwner(FieldOwner))
@@ -91,44 +91,46 @@ func (r *Reconciler) template(ctx context.Context, w *machineSnapshot, c *candid
 		return o.GetName(), sameTemplate(there, o)
 	}
 	if err != nil {
-		return "", fmt.Errorf("make %s %s for %s: %w", o.GetKind(), key, c.name, err)
+		return "", fmt.Errorf("create %s %s for %s: %w", o.GetKind(), key, c.name, err)
 	}
-	c.heldListing.Put(o)
+	c.imageListing.Put(o)
 	return o.GetName(), nil
 }
 
-// tryPoint: a webhook that refuses the reference does so before anything is made.
-func (r *Reconciler) tryPoint(ctx context.Context, w *machineSnapshot, c *candidate, template string) error {
+// dryRunReference writes the reference as a dry run first, so that a webhook that rejects it
+// does so before a template is created.
+func (r *Reconciler) dryRunReference(ctx context.Context, w *machineSnapshot, c *candidate, template string) error {
 	if c.decision.Action != bootimage.Write {
 		return nil
 	}
-	err := r.send(ctx, c, c.object.DeepCopy(), c.pointing(template), client.DryRunAll)
+	err := r.patchObject(ctx, c, c.object.DeepCopy(), c.referenceEdit(template), client.DryRunAll)
 	if err == nil {
 		return nil
 	}
-	w.again = w.again || conflict(err)
-	return fmt.Errorf("%s would not take template %s: %w", c.name, template, err)
+	w.retrySoon = w.retrySoon || isConflict(err)
+	return fmt.Errorf("dry run: %s does not accept template %s: %w", c.name, template, err)
 }
 
-// sameTemplate: the name holds the hash of the contents, so one of another
-// content was made or changed by somebody else.
-func sameTemplate(there, want *unstructured.Unstructured) error {
-	s, ours := bootimage.Ours(there.Object)
-	w, _ := bootimage.Ours(want.Object)
+// sameTemplate compares an existing template with the wanted one. The name contains a hash of
+// the contents, so another client created or changed one with other contents.
+func sameTemplate(found, want *unstructured.Unstructured) error {
+	s, ours := bootimage.CloneSource(found.Object)
+	w, _ := bootimage.CloneSource(want.Object)
 	if !ours || s != w {
-		return fmt.Errorf("%s %s/%s is there and not refit's: it is left alone", there.GetKind(), there.GetNamespace(), there.GetName())
+		return fmt.Errorf("%s %s/%s exists and refit did not create it: refit does not change it", found.GetKind(), found.GetNamespace(), found.GetName())
 	}
-	if there.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("%s %s/%s is being deleted", there.GetKind(), there.GetNamespace(), there.GetName())
+	if found.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("%s %s/%s is being deleted", found.GetKind(), found.GetNamespace(), found.GetName())
 	}
-	if !contains(there.Object["spec"], want.Object["spec"]) {
-		return fmt.Errorf("%s %s/%s was changed by somebody: it is left alone", there.GetKind(), there.GetNamespace(), there.GetName())
+	if !containsFields(found.Object["spec"], want.Object["spec"]) {
+		return fmt.Errorf("another client changed %s %s/%s: refit does not change it", found.GetKind(), found.GetNamespace(), found.GetName())
 	}
 	return nil
 }
 
-// contains: the API server may have added defaults.
-func contains(there, want any) bool {
+// containsFields reports whether an object has all wanted fields: the API server may have added
+// defaults.
+func containsFields(there, want any) bool {
 	m, ok := want.(map[string]any)
 	if !ok {
 		return reflect.DeepEqual(there, want)
@@ -138,16 +140,15 @@ func contains(there, want any) bool {
 		return false
 	}
 	for k, v := range m {
-		if !contains(t[k], v) {
+		if !containsFields(t[k], v) {
 			return false
 		}
 	}
 	return true
 }
 
-// pointing is the edit of the manager: the name of the template, and the version
-// that was asked for, in one write.
-func (c *candidate) pointing(template string) *machinekinds.Edit {
+// referenceEdit edits the manager: the template's name and the requested version, in one write.
+func (c *candidate) referenceEdit(template string) *machinekinds.Edit {
 	var e *machinekinds.Edit
 	switch {
 	case c.holder.Name == "" && c.edit != nil:
@@ -156,7 +157,7 @@ func (c *candidate) pointing(template string) *machinekinds.Edit {
 		e = machinekinds.NewEdit(c.object.Object)
 	}
 	if template != "" {
-		_ = e.Set(c.holder.NamePath, template) // the path was read a moment ago
+		_ = e.Set(c.holder.NamePath, template) // readObject has read this path already
 	}
 	if c.decision.Version != "" && c.row.Version != "" {
 		_ = e.Set(c.row.Version, c.decision.Version)
@@ -165,28 +166,28 @@ func (c *candidate) pointing(template string) *machinekinds.Edit {
 	return e
 }
 
-// point writes the reference, or the image itself where it is no template.
-func (r *Reconciler) point(ctx context.Context, w *machineSnapshot, c *candidate, template string) error {
+// writeReference writes the reference, or the image itself where it is not in a template.
+func (r *Reconciler) writeReference(ctx context.Context, w *machineSnapshot, c *candidate, template string) error {
 	if c.holder.Name != "" && !c.holder.Row.Immutable && c.edit.Changed() {
-		if err := r.send(ctx, c, c.held, c.edit); err != nil {
+		if err := r.patchObject(ctx, c, c.imageObject, c.edit); err != nil {
 			return err
 		}
 	}
-	e := c.pointing(template)
+	e := c.referenceEdit(template)
 	if !e.Changed() {
 		return nil
 	}
-	if err := r.send(ctx, c, c.object, e); err != nil {
+	if err := r.patchObject(ctx, c, c.object, e); err != nil {
 		return err
 	}
-	if template != "" && c.heldListing.ByName[c.object.GetNamespace()+"/"+template] == nil { // made by an earlier look of a process that is gone
-		w.again = true
+	if template != "" && c.imageListing.ByName[c.object.GetNamespace()+"/"+template] == nil { // created by an earlier process; read it again
+		w.retrySoon = true
 	}
 	return nil
 }
 
-// send writes a patch that tests what was seen, and takes over the answer.
-func (r *Reconciler) send(ctx context.Context, c *candidate, o *unstructured.Unstructured, e *machinekinds.Edit, opts ...client.PatchOption) error {
+// patchObject sends a patch that tests the resource version, and stores the answer in o.
+func (r *Reconciler) patchObject(ctx context.Context, c *candidate, o *unstructured.Unstructured, e *machinekinds.Edit, opts ...client.PatchOption) error {
 	data, err := e.JSON(o.GetResourceVersion())
 	if err != nil {
 		return err
@@ -198,22 +199,22 @@ func (r *Reconciler) send(ctx context.Context, c *candidate, o *unstructured.Uns
 	return nil
 }
 
-// longestProposal that a MachineSource holds.
-const longestProposal = 8192
+// maxProposal is the size of the largest proposal in a MachineSource, in bytes.
+const maxProposal = 8192
 
-// proposal is the patch for whoever writes the object: of the manager where it
-// holds the image, else of the template, whose name must then be another.
+// proposal returns the patch for the person or tool that owns the object: of the manager if it
+// holds the image, else of the template, which then needs another name.
 func (c *candidate) proposal() (patch, object string) {
 	if c.edit == nil || !c.edit.Changed() {
 		return "", ""
 	}
-	wanted := slices.Contains([]string{bootimage.Say, bootimage.Leave, bootimage.Stage}, c.decision.Action) && c.decision.State != bootimage.Current && c.decision.State != bootimage.Excluded
+	wanted := slices.Contains([]string{bootimage.Suggest, bootimage.Leave, bootimage.Stage}, c.decision.Action) && c.decision.State != bootimage.Current && c.decision.State != bootimage.Excluded
 	if !wanted || c.decision.Reason == v1alpha1.ReasonBootImageNewer || c.decision.Reason == v1alpha1.ReasonBootImageNotUploaded {
 		return "", ""
 	}
 	data, err := json.Marshal(c.edit.Ops())
-	if err != nil || len(data) > longestProposal {
+	if err != nil || len(data) > maxProposal {
 		return "", ""
 	}
-	return string(data), c.held.GetKind() + "/" + c.held.GetName()
+	return string(data), c.imageObject.GetKind() + "/" + c.imageObject.GetName()
 }

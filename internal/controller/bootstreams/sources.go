@@ -22,47 +22,47 @@ import (
 )
 
 const (
-	// fetchTimeout of one fetch, and largest that is kept: a Content holds no more.
+	// fetchTimeout bounds one fetch, and maxSize the stored data: a Content holds no more.
 	fetchTimeout = 20 * time.Second
-	largest      = 900_000
-	// again is how long a fetch that failed rests.
-	again = time.Minute
-	// longMessage of a condition, in bytes.
-	longMessage = 1000
+	maxSize      = 900_000
+	// retryInterval is the pause after a failed fetch.
+	retryInterval = time.Minute
+	// maxMessage of a condition, in bytes.
+	maxMessage = 1000
 )
 
-// source is asked for data, and its answer is kept.
+// source is a place to fetch data from.
 type source struct {
-	// name of what is asked, remembered with the answer.
+	// name identifies the source and is stored with its data.
 	name string
-	// every is how often it is asked again; 0 for what never changes.
+	// every is the polling interval; 0 for data that never changes.
 	every time.Duration
 	get   func(context.Context) ([]byte, error)
 }
 
-// source of a stream that is not in the cluster.
-func (l *Loader) source(o *v1alpha1.BootImageStream) (source, error) {
+// sourceOf returns the source of a stream whose data is not in the cluster.
+func (l *Loader) sourceOf(o *v1alpha1.BootImageStream) (source, error) {
 	switch {
 	case o.Spec.URL != nil:
 		u := o.Spec.URL
-		return source{u.URL, time.Duration(u.EveryMinutes) * time.Minute, func(ctx context.Context) ([]byte, error) { return l.fetch(ctx, u) }}, nil
+		return source{u.URL, time.Duration(u.EveryMinutes) * time.Minute, func(ctx context.Context) ([]byte, error) { return l.fetchURL(ctx, u) }}, nil
 	case o.Spec.Bundle != nil:
 		d := o.Spec.Bundle.Digest
-		return source{d, 0, func(ctx context.Context) ([]byte, error) { return l.ofBundle(ctx, d) }}, nil
+		return source{d, 0, func(ctx context.Context) ([]byte, error) { return l.readBundle(ctx, d) }}, nil
 	case o.Spec.Artifact != nil:
-		return l.artifact(o.Spec.Artifact)
+		return l.artifactSource(o.Spec.Artifact)
 	}
 	return source{}, errors.New("it names no source")
 }
 
-// fetched returns what the source has, or had when it was asked last.
-func (l *Loader) fetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus, from source) (*bootstream.Stream, error) {
+// cachedOrFetched returns the source's data: fetched if due, else as it was fetched last.
+func (l *Loader) cachedOrFetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus, from source) (*bootstream.Stream, error) {
 	if o.Status.Source != from.name && (o.Status.Source != "" || o.Status.ObservedGeneration != o.Generation) {
-		st.Content, st.FetchedAt = "", nil // what was fetched is of another source
+		st.Content, st.FetchedAt = "", nil // the stored data is from another source
 	}
 	st.Source = from.name
-	fetchErr := errors.New("it could not be had; it is tried again")
-	if l.due(st, from.every) {
+	fetchErr := errors.New("the last fetch failed; refit tries again")
+	if l.isDue(st, from.every) {
 		s, err := l.fetchAndKeep(ctx, from, st)
 		if err == nil {
 			return s, nil
@@ -77,28 +77,28 @@ func (l *Loader) fetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v
 		if apierrors.IsNotFound(err) {
 			st.Content, st.FetchedAt = "", nil
 		}
-		return nil, fmt.Errorf("what was fetched: %w", err)
+		return nil, fmt.Errorf("read the stored data: %w", err)
 	}
 	return bootstream.Parse([]byte(c.Data))
 }
 
-// due: it is time to ask again. A fetch that failed rests for a while too.
-func (l *Loader) due(st *v1alpha1.BootImageStreamStatus, every time.Duration) bool {
+// isDue reports whether the source must be fetched now. A failed fetch waits too.
+func (l *Loader) isDue(st *v1alpha1.BootImageStreamStatus, every time.Duration) bool {
 	rest := every
 	switch {
 	case st.Content == "":
-		rest = again
+		rest = retryInterval
 	case every == 0:
 		return false
 	}
 	return st.FetchedAt == nil || l.Now().Sub(st.FetchedAt.Time) >= rest
 }
 
-// fetchAndKeep stores what can be read.
+// fetchAndKeep fetches the data and stores it if it is valid.
 func (l *Loader) fetchAndKeep(ctx context.Context, from source, st *v1alpha1.BootImageStreamStatus) (*bootstream.Stream, error) {
 	data, err := from.get(ctx)
 	if errors.Is(err, bundlefiles.ErrNotYet) {
-		return nil, err // nobody was asked
+		return nil, err // no node was asked, so this is no fetch
 	}
 	at := metav1.NewTime(l.Now().Truncate(time.Second))
 	st.FetchedAt = &at
@@ -109,8 +109,8 @@ func (l *Loader) fetchAndKeep(ctx context.Context, from source, st *v1alpha1.Boo
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > largest {
-		return nil, fmt.Errorf("it has more than %d bytes", largest)
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("it has more than %d bytes", maxSize)
 	}
 	c, err := ssa.MakeContent(ctx, l.Client, v1alpha1.ContentStream, string(data))
 	if err != nil {
@@ -120,43 +120,43 @@ func (l *Loader) fetchAndKeep(ctx context.Context, from source, st *v1alpha1.Boo
 	return s, nil
 }
 
-// ofBundle is the stream of a bundle with what the bundle says besides: release,
-// version, and the boot images that it brings as files.
-func (l *Loader) ofBundle(ctx context.Context, digest string) ([]byte, error) {
-	if l.Brought == nil {
+// readBundle returns the stream in a bundle, with the bundle's release and Kubernetes version
+// and the boot images that it contains as files.
+func (l *Loader) readBundle(ctx context.Context, digest string) ([]byte, error) {
+	if l.BundleFile == nil {
 		return nil, errors.New("bundles cannot be read here")
 	}
-	f, err := l.Brought(ctx, digest, bundle.PayloadBootImages, bootstream.Largest)
+	f, err := l.BundleFile(ctx, digest, bundle.PayloadBootImages, bootstream.Largest)
 	if errors.Is(err, bundlefiles.ErrNotYet) {
-		return nil, fmt.Errorf("no node has handed out the bundle yet (%w): it must be approved (a Bundle with this digest) and on a medium at a node, or loaded", err)
+		return nil, fmt.Errorf("no node serves the bundle yet (%w): approve it (a Bundle with this digest) and plug its medium into a node, or load it", err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if f == nil {
-		return nil, errors.New("the bundle brings no stream of boot images: make it with refit bundle create boot-images:FILE")
+		return nil, errors.New("the bundle has no boot image stream: create it with refit bundle create boot-images:FILE")
 	}
 	s, err := bootstream.Parse(f.Data)
 	if err != nil {
 		return nil, fmt.Errorf("bundle %s %s: %w", f.Bundle.Name, f.Bundle.Version, err)
 	}
-	s.Brought = bootstream.Brought{Kubernetes: f.Bundle.KubernetesVersion}
+	s.Bundle = bootstream.BundleVersions{Kubernetes: f.Bundle.KubernetesVersion}
 	if f.Bundle.Version != unversioned {
-		s.Brought.Release = f.Bundle.Version
+		s.Bundle.Release = f.Bundle.Version
 	}
 	for _, p := range f.Bundle.Payloads {
 		if strings.HasPrefix(p.Name, bundle.PrefixBootImage) {
-			s.BroughtFile(strings.TrimPrefix(p.Digest, "sha256:"), p.Name)
+			s.SetFilePayload(strings.TrimPrefix(p.Digest, "sha256:"), p.Name)
 		}
 	}
-	return bootstream.Generic(s)
+	return bootstream.EncodeGeneric(s)
 }
 
-// unversioned is the version of a bundle that nobody gave one.
+// unversioned is the version of a bundle that was created without one.
 const unversioned = "0.0.0"
 
-// artifact of a registry.
-func (l *Loader) artifact(a *v1alpha1.StreamArtifact) (source, error) {
+// artifactSource returns the source for an artifact in a registry.
+func (l *Loader) artifactSource(a *v1alpha1.StreamArtifact) (source, error) {
 	image, digest, err := oci.ParseName(a.Reference)
 	if err != nil {
 		return source{}, err
@@ -169,19 +169,19 @@ func (l *Loader) artifact(a *v1alpha1.StreamArtifact) (source, error) {
 		if l.Registry == nil {
 			return nil, errors.New("registries cannot be read here")
 		}
-		keys, err := l.keys(ctx, a.PullSecret)
+		keys, err := l.pullKeys(ctx, a.PullSecret)
 		if err != nil {
 			return nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		data, _, err := l.Registry.Artifact(ctx, registry.Place{Repository: oci.Repository(image), Keys: keys}, what, largest)
+		data, _, err := l.Registry.Artifact(ctx, registry.Place{Repository: oci.Repository(image), Keys: keys}, what, maxSize)
 		return data, err
 	}}, nil
 }
 
-// keys of a pull secret; nil if none is named.
-func (l *Loader) keys(ctx context.Context, ref *v1alpha1.PullSecret) (*registry.Keys, error) {
+// pullKeys reads a pull secret; nil if none is named.
+func (l *Loader) pullKeys(ctx context.Context, ref *v1alpha1.PullSecret) (*registry.Keys, error) {
 	if ref == nil {
 		return nil, nil
 	}

@@ -62,27 +62,27 @@ func (s *site) change(f func(*v1alpha1.BootImageStreamSpec)) {
 
 const coreosOVA = `{"stream":"rhel-9.6","metadata":{"last-modified":"2025-10-24T00:00:00Z"},"architectures":{"x86_64":{"artifacts":{"vmware":{"release":"9.6.20251023-0","formats":{"ova":{"disk":{"location":"https://example.test/rhcos-vmware.ova","sha256":"%s"}}}}}}}}`
 
-// Spec 5, point 10: what a bundle brings is read once, with the release that it is
-// for and the files that it has, and is there when the bundle is not any more.
+// A stream in a bundle is read once, with its release and the files in the bundle, and
+// stays when the bundle is gone.
 func TestStreamOfABundle(t *testing.T) {
 	t.Parallel()
 	s, held := newSite(t), bundles{}
-	s.l.Brought = held.file
+	s.l.BundleFile = held.file
 	s.spec(v1alpha1.BootImageStreamSpec{Bundle: &v1alpha1.StreamBundle{Digest: digestA}})
 	got, said := s.load()
-	if got != nil || !strings.HasPrefix(said, "False StreamUnusable "+digestA) || !strings.Contains(said, "it must be approved") {
+	if got != nil || !strings.HasPrefix(said, "False StreamUnusable "+digestA) || !strings.Contains(said, "approve it") {
 		t.Fatal(said)
 	}
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("a disk")))
 	meta := &bundle.Metadata{Name: "kubernetes", Version: "1.36.3", KubernetesVersion: "v1.36.3", Payloads: []bundle.Payload{
 		{Name: bundle.PrefixBootImage + "vsphere.amd64.ova", Digest: "sha256:" + sum}, {Name: bundle.PayloadKubelet, Digest: digestB}}}
 	held[digestA] = &bundlefiles.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, sum)}
-	got, said = s.load() // at once: nobody was asked before
+	got, said = s.load() // at once: no node was asked before
 	if got == nil || got.Release != "1.36.3" || got.Kubernetes != "v1.36.3" || !strings.HasPrefix(said, "True AsExpected") {
 		t.Fatalf("%s %+v", said, got)
 	}
 	i, err := got.Data.Find(bootstream.Key{Architecture: "amd64", Platform: "vsphere"})
-	if f, ok := i.Disk(); err != nil || !ok || f.Payload != "boot-image.vsphere.amd64.ova" || f.SHA256 != sum {
+	if f, ok := i.DiskFile(); err != nil || !ok || f.Payload != "boot-image.vsphere.amd64.ova" || f.SHA256 != sum {
 		t.Errorf("%v %+v", err, i)
 	}
 	delete(held, digestA) // the nodes have let it go
@@ -90,7 +90,7 @@ func TestStreamOfABundle(t *testing.T) {
 	if got, said = s.load(); got == nil {
 		t.Error("it is gone with its bundle:", said)
 	}
-	// A person says which release it is, and edits other things, while nobody has the bundle.
+	// A person sets the release and edits other fields while no node has the bundle.
 	s.change(func(b *v1alpha1.BootImageStreamSpec) { b.Release, b.Kubernetes = "4.19.3", "1.36.3" })
 	if got, said = s.load(); got == nil || got.Release != "4.19.3" {
 		t.Errorf("%s %+v", said, got)
@@ -109,14 +109,14 @@ func TestBundlesThatBringNoStream(t *testing.T) {
 		file *bundlefiles.File
 		want string
 	}{
-		"no payload":                {nil, "brings no stream of boot images: make it with refit bundle create boot-images:FILE"},
-		"something else":            {&bundlefiles.File{Bundle: meta, Data: []byte("{}")}, "bundle apps 0.0.0: boot image stream: neither"},
-		"nobody says which release": {&bundlefiles.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, "00")}, "neither the data nor spec.release says which release"},
+		"no payload":         {nil, "has no boot image stream: create it with refit bundle create boot-images:FILE"},
+		"something else":     {&bundlefiles.File{Bundle: meta, Data: []byte("{}")}, "bundle apps 0.0.0: boot image stream: neither"},
+		"an unknown release": {&bundlefiles.File{Bundle: meta, Data: fmt.Appendf(nil, coreosOVA, "00")}, "neither the data nor spec.release says which release"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			s.l.Brought = bundles{digestA: tc.file}.file
+			s.l.BundleFile = bundles{digestA: tc.file}.file
 			s.spec(v1alpha1.BootImageStreamSpec{Bundle: &v1alpha1.StreamBundle{Digest: digestA}})
 			if got, said := s.load(); got != nil || !strings.HasPrefix(said, "False StreamUnusable") || !strings.Contains(said, tc.want) {
 				t.Errorf("%s, want %q", said, tc.want)
@@ -125,7 +125,7 @@ func TestBundlesThatBringNoStream(t *testing.T) {
 	}
 }
 
-// What was uploaded is known by the sum of its file; one of another release is said.
+// What was uploaded is known by the sum of its file; one of another release is reported.
 func TestUploadsOfAStream(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -143,7 +143,7 @@ func TestUploadsOfAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	for region, want := range map[string]string{"hall-2": "two", "hall-3": "all", "": "all"} {
-		if u, ok := i.UploadIn(region); !ok || u.Attributes["template"] != want {
+		if u, ok := i.UploadForRegion(region); !ok || u.Attributes["template"] != want {
 			t.Errorf("%q: %+v", region, u)
 		}
 	}
@@ -156,7 +156,7 @@ func TestUploadsOfAStream(t *testing.T) {
 }
 
 // An artifact with a digest is asked for once, one with a tag again; a registry that
-// is away takes nothing away.
+// is unavailable deletes nothing.
 func TestStreamOfARegistry(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -208,7 +208,7 @@ func TestStreamOfARegistry(t *testing.T) {
 	if got, said := s.load(); got == nil || len(asked) != before {
 		t.Errorf("what never changes is asked for again: %s %v", said, asked[before:])
 	}
-	layer = []byte(list("1.36.5")) // the registry lies
+	layer = []byte(list("1.36.5")) // the registry serves other bytes
 	s.change(func(b *v1alpha1.BootImageStreamSpec) { b.Artifact.Reference = repository + "@" + digestA })
 	if got, said := s.load(); got != nil || !strings.Contains(said, "it answers with sha256:") {
 		t.Error("other bytes than the digest says are taken:", said)

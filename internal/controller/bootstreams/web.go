@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// transport trusts the CA of the stream.
+// transport returns a transport that trusts the stream's CA.
 func (l *Loader) transport(u *v1alpha1.StreamURL) (*http.Transport, error) {
 	t := l.Servers.Transport()
 	if u.CABundle != "" {
@@ -27,7 +27,7 @@ func (l *Loader) transport(u *v1alpha1.StreamURL) (*http.Transport, error) {
 	return t, nil
 }
 
-func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, error) {
+func (l *Loader) fetchURL(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	transport, err := l.transport(u)
@@ -41,7 +41,7 @@ func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, erro
 	}
 	c := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if r.URL.Scheme != "https" || len(via) > 5 {
-			return errors.New("it leads away from https, or in circles")
+			return errors.New("the server redirects to a URL without https, or more than five times")
 		}
 		return nil
 	}}
@@ -51,9 +51,9 @@ func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, erro
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server says %s", resp.Status)
+		return nil, fmt.Errorf("the server answers %s", resp.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, largest+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxSize+1))
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +61,11 @@ func (l *Loader) fetch(ctx context.Context, u *v1alpha1.StreamURL) ([]byte, erro
 }
 
 func checkData(data []byte, want string) error {
-	if len(data) > largest {
-		return fmt.Errorf("it has more than %d bytes", largest)
+	if len(data) > maxSize {
+		return fmt.Errorf("it has more than %d bytes", maxSize)
 	}
 	if sum := sha256.Sum256(data); want != "" && hex.EncodeToString(sum[:]) != want {
-		return fmt.Errorf("its SHA-256 is %x, wanted is %s", sum, want)
+		return fmt.Errorf("its SHA-256 is %x, not %s", sum, want)
 	}
 	return nil
 }

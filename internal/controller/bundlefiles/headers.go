@@ -14,23 +14,23 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// retryAfter is how long a failed fetch rests.
+// retryAfter is the pause after a failed fetch.
 const retryAfter = 5 * time.Second
 
-// fetchTimeout bounds one question to one agent.
-const fetchTimeout = 60 * time.Second
+// headerTimeout bounds one request to one agent.
+const headerTimeout = 60 * time.Second
 
-// ErrPending says that the header is not here yet.
+// ErrPending means that the header is being fetched.
 var ErrPending = errors.New("the header is being fetched")
 
-// ErrNoSource says that no agent has the bundle.
+// ErrNoSource means that no agent has the bundle.
 var ErrNoSource = errors.New("no node has the bundle's header")
 
-// Headers of headers. Safe for concurrent use.
+// Headers caches bundle headers. It is safe for concurrent use.
 type Headers struct {
 	id *peerapi.Identity
-	// Node reads a Node, so that only a node's own address is dialled; nil: every
-	// address is.
+	// Node reads a Node, so that only a node's own address is dialed; nil allows every
+	// address.
 	Node func(ctx context.Context, name string) (*corev1.Node, error)
 
 	changed chan event.GenericEvent
@@ -48,7 +48,7 @@ type entry struct {
 	nextTry time.Time
 }
 
-// NewHeaders makes a cache that speaks with an identity.
+// NewHeaders returns a cache that connects to agents with an identity.
 func NewHeaders(id *peerapi.Identity) *Headers {
 	return &Headers{id: id, changed: make(chan event.GenericEvent, 16), entries: map[string]*entry{}}
 }
@@ -66,14 +66,14 @@ func (c *Headers) Start(ctx context.Context) error {
 	return nil
 }
 
-// Get returns the header, ErrPending, ErrNoSource, or why the last fetch failed
-// (it is tried again). The result is shared: do not change it. who lists the
-// agents that have it; it is asked only while the header is not here.
-func (c *Headers) Get(digest string, who func() []peerapi.Peer) (*bundle.Header, error) {
-	if h := c.have(digest); h != nil {
+// Get returns the header, ErrPending, ErrNoSource, or why the last fetch failed; a failed fetch
+// is retried. The result is shared: do not change it. agents lists the agents that have the
+// header; it is called only while the header is not cached.
+func (c *Headers) Get(digest string, agents func() []peerapi.Peer) (*bundle.Header, error) {
+	if h := c.cached(digest); h != nil {
 		return h, nil
 	}
-	sources := who()
+	sources := agents()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[digest]
@@ -82,7 +82,7 @@ func (c *Headers) Get(digest string, who func() []peerapi.Peer) (*bundle.Header,
 		c.entries[digest] = e
 	}
 	switch {
-	case e.header != nil: // it came a moment ago
+	case e.header != nil: // a fetch has just ended
 		return e.header, nil
 	case len(sources) == 0:
 		return nil, ErrNoSource
@@ -97,7 +97,7 @@ func (c *Headers) Get(digest string, who func() []peerapi.Peer) (*bundle.Header,
 	return nil, ErrPending
 }
 
-func (c *Headers) have(digest string) *bundle.Header {
+func (c *Headers) cached(digest string) *bundle.Header {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[digest]; e != nil {
@@ -106,8 +106,8 @@ func (c *Headers) have(digest string) *bundle.Header {
 	return nil
 }
 
-// Keep forgets all but the named digests.
-func (c *Headers) Keep(digests map[string]bool) {
+// Retain drops all but the named digests.
+func (c *Headers) Retain(digests map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for d, e := range c.entries {
@@ -134,7 +134,7 @@ func (c *Headers) fetch(ctx context.Context, digest string, sources []peerapi.Pe
 func (c *Headers) fetchFromAny(ctx context.Context, digest string, sources []peerapi.Peer) (*bundle.Header, error) {
 	var errs []error
 	for _, s := range sources {
-		h, err := c.askOne(ctx, digest, s)
+		h, err := c.fetchFrom(ctx, digest, s)
 		if err == nil {
 			return h, nil
 		}
@@ -146,8 +146,8 @@ func (c *Headers) fetchFromAny(ctx context.Context, digest string, sources []pee
 	return nil, errors.Join(errs...)
 }
 
-func (c *Headers) askOne(ctx context.Context, digest string, s peerapi.Peer) (*bundle.Header, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+func (c *Headers) fetchFrom(ctx context.Context, digest string, s peerapi.Peer) (*bundle.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, headerTimeout)
 	defer cancel()
 	if c.Node != nil {
 		n, err := c.Node(ctx, s.Name)
@@ -164,12 +164,11 @@ func (c *Headers) askOne(ctx context.Context, digest string, s peerapi.Peer) (*b
 	if err != nil {
 		return nil, err
 	}
-	// Compared with the digest before anything is decoded: whatever another node made
-	// up is not read.
+	// The digest is compared before anything is decoded, so forged bytes are never parsed.
 	h, err := bundle.ParseHeaderOf(digest, raw)
 	if err != nil {
 		return nil, fmt.Errorf("header of %s from node %s: %w", digest, s.Name, err)
 	}
-	h.Raw, h.Chunks = nil, nil // the controller needs neither, and they are large
+	h.Raw, h.Chunks = nil, nil // large, and the controller needs neither
 	return h, nil
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Property: whatever happens in whatever order, with every
-// write and read failing now and then and another replica answering each time, a
-// machine is called done only while its node is seen at the version, and when
-// everything works again it gets there and nothing is left on it.
+// Property: events come in every order, writes and reads fail now and then, and another
+// replica gives each answer. A machine is done only while its node is observed at
+// the version. When everything works again it gets there, and nothing is left on it.
 func TestAnyOrderEndsTheSame(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t)
+		w := newTestClusters(t)
 		w.machine("m1", newVersion, true)
 		kubelet, agent := oldVersion, oldVersion
 		w.node("node-m1", kubelet, agent)

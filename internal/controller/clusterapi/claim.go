@@ -14,27 +14,28 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// question is one CanUpdate request while it is shared out.
+// question is one CanUpdate request while its fields are distributed to the updaters.
 type question struct {
 	hook     hooks.Hook
 	settings map[string]string
 	objects  []capidiff.Object
-	// alone are the roles of objects that are there on one side only.
+	// alone are the roles of objects that only one side has.
 	alone []string
-	// changes of all objects by path.
+	// changes are those of all objects by path.
 	changes map[string]model.Change
-	// why a path is not moved, by path, as the updaters said.
-	why map[string][]string
-	// silent are updaters that gave no answer, with the reason.
+	// reasons a path is not moved, by path, as the updaters said.
+	reasons map[string][]string
+	// silent are the updaters without an answer, with the reason.
 	silent []string
-	// refused is what an updater said that wants nothing to happen.
+	// refused are the messages of updaters that refuse any change.
 	refused []string
 	// harmless is true while no claim makes the machine unavailable.
 	harmless bool
 }
 
-// share asks the updaters and returns who moves what and what is left.
-func (q *question) share(list []updateplan.Updater) updateplan.Covered {
+// distribute asks the updaters, and returns which one owns each field and which fields are
+// left.
+func (q *question) distribute(list []updateplan.Updater) updateplan.Covered {
 	ask := updateplan.Question{Current: updateplan.Fields{}, Desired: updateplan.Fields{}}
 	for path, c := range q.changes {
 		ask.Current[path], ask.Desired[path] = c.From, c.To
@@ -48,7 +49,7 @@ func (q *question) share(list []updateplan.Updater) updateplan.Covered {
 }
 
 func newQuestion(h hooks.Hook, r hooks.Request) *question {
-	q := &question{hook: h, settings: r.Settings, changes: map[string]model.Change{}, why: map[string][]string{}}
+	q := &question{hook: h, settings: r.Settings, changes: map[string]model.Change{}, reasons: map[string][]string{}}
 	q.objects, q.alone = h.Pairs(r)
 	for _, o := range q.objects {
 		for _, c := range capidiff.Differences(o) {
@@ -58,8 +59,8 @@ func newQuestion(h hooks.Hook, r hooks.Request) *question {
 	return q
 }
 
-// moved are the objects with the given paths as desired.
-func (q *question) moved(paths map[string]bool) hooks.Objects {
+// withDesired returns the objects with the given paths set to their desired values.
+func (q *question) withDesired(paths map[string]bool) hooks.Objects {
 	out := hooks.Objects{}
 	for _, o := range q.objects {
 		out[o.Role] = capidiff.Move(o, paths)
@@ -67,10 +68,10 @@ func (q *question) moved(paths map[string]bool) hooks.Objects {
 	return out
 }
 
-// patches that move the claimed paths; an object that does not change has none.
+// patches returns the patches for the claimed paths; an unchanged object has none.
 func (q *question) patches(claimed map[string]bool) map[string]hooks.Patch {
 	out := map[string]hooks.Patch{}
-	moved := q.moved(claimed)
+	moved := q.withDesired(claimed)
 	for _, o := range q.objects {
 		if p, changed := capidiff.Patch(o.Current, moved[o.Role]); changed {
 			out[o.Role] = hooks.Patch{PatchType: hooks.JSONPatch, Patch: p}
@@ -79,48 +80,48 @@ func (q *question) patches(claimed map[string]bool) map[string]hooks.Patch {
 	return out
 }
 
-func (q *question) refuse(path, updater, why string) {
-	said := updater + ": " + why
-	if !slices.Contains(q.why[path], said) {
-		q.why[path] = append(q.why[path], said)
+func (q *question) addReason(path, updater, why string) {
+	reason := updater + ": " + why
+	if !slices.Contains(q.reasons[path], reason) {
+		q.reasons[path] = append(q.reasons[path], reason)
 	}
 }
 
 // canUpdate answers CanUpdateMachine and CanUpdateMachineSet.
 func (s *Server) canUpdate(ctx context.Context, h hooks.Hook, r hooks.Request) hooks.Answer {
-	p, err := s.poolAsked(ctx, h, r)
+	p, err := s.verifiedPool(ctx, h, r)
 	if err != nil {
-		return untrue(err)
+		return refuseMismatch(err)
 	}
 	external, err := s.externals(ctx)
 	if err != nil {
 		s.report(ctx, "list Updaters", err)
-		return refusal("refit: the API server of the management cluster does not tell which Updaters there are")
+		return refusal("refit: the API server of the management cluster failed to list Updaters")
 	}
 	q := newQuestion(h, r)
 	list := []updateplan.Updater{kubernetesUpdater(q), newMachinesUpdater(p.newMachinesOnly(r.Settings))}
 	for _, e := range external {
-		list = append(list, e.claims(ctx, q))
+		list = append(list, e.updater(ctx, q))
 	}
-	c := q.share(list)
+	c := q.distribute(list)
 	d := decide(q, c, p.fallback(r.Settings))
 	if err := s.record(ctx, &p, d); err != nil {
 		s.report(ctx, "write the InPlacePlan", err)
-		return refusal("refit: the plan of " + p.String() + " cannot be written down, and nothing happens without it")
+		return refusal("refit: the plan of " + p.String() + " cannot be written, and refit changes nothing without it")
 	}
 	return d.hookAnswer(q, &p)
 }
 
 func refusal(message string) hooks.Answer { return hooks.Answer{Failed: true, Message: message} }
 
-// decision about one change, without any value of it.
+// decision is the result for one change. It contains no value of a field.
 type decision struct {
 	fallback  v1alpha1.Fallback
 	from, to  string
 	claims    []v1alpha1.InPlaceClaim
 	claimed   map[string]bool
 	uncovered []v1alpha1.UncoveredPath
-	// silent and refused keep everything as it is, whatever the fallback.
+	// silent and refused prevent any change, with every fallback.
 	silent, refused []string
 }
 
@@ -139,10 +140,10 @@ func decide(q *question, c updateplan.Covered, fallback v1alpha1.Fallback) decis
 		d.claims = append(d.claims, claim)
 	}
 	for _, role := range q.alone {
-		d.uncovered = append(d.uncovered, v1alpha1.UncoveredPath{Path: role, Why: "the object is there before or after the change, and no patch makes or removes one"})
+		d.uncovered = append(d.uncovered, v1alpha1.UncoveredPath{Path: role, Why: "the object exists only before or only after the change, and no patch creates or removes one"})
 	}
 	for _, left := range c.Left {
-		d.uncovered = append(d.uncovered, v1alpha1.UncoveredPath{Path: left.Path, Why: strings.Join(q.why[left.Path], "; ")})
+		d.uncovered = append(d.uncovered, v1alpha1.UncoveredPath{Path: left.Path, Why: strings.Join(q.reasons[left.Path], "; ")})
 	}
 	sort.Strings(d.silent)
 	sort.Strings(d.refused)
@@ -150,28 +151,28 @@ func decide(q *question, c updateplan.Covered, fallback v1alpha1.Fallback) decis
 	return d
 }
 
-// hookAnswer for Cluster API: the same words for the same change.
+// hookAnswer returns the answer for Cluster API, with the same text for the same change.
 func (d *decision) hookAnswer(q *question, p *pool) hooks.Answer {
 	switch {
 	case len(d.silent)+len(d.refused) > 0, len(d.uncovered) > 0 && d.fallback != v1alpha1.FallbackReplace:
-		_, message := d.verdict(p)
+		_, message := d.coveredCondition(p)
 		return refusal("refit: " + message + "; see InPlacePlan " + p.Namespace + "/" + p.planName())
 	}
 	return hooks.Answer{Patches: q.patches(d.claimed), Harmless: q.harmless}
 }
 
-// maxNamed paths are named in a sentence; the plan has more.
+// maxNamed is how many paths a message names; the plan lists more.
 const maxNamed = 5
 
-// verdict is the Covered condition: its reason and its message.
-func (d *decision) verdict(p *pool) (reason, message string) {
+// coveredCondition returns reason and message of the Covered condition.
+func (d *decision) coveredCondition(p *pool) (reason, message string) {
 	switch {
 	case len(d.silent) > 0:
 		return v1alpha1.ReasonUpdaterUnreachable, strings.Join(d.silent, "; ")
 	case len(d.refused) > 0:
 		return v1alpha1.ReasonNoUpdater, strings.Join(d.refused, "; ")
 	case len(d.uncovered) == 0 && len(d.claims) == 0:
-		return v1alpha1.ReasonNothingToDo, "nothing that Cluster API compares differs"
+		return v1alpha1.ReasonNothingToDo, "no field that Cluster API compares differs"
 	case len(d.uncovered) == 0:
 		return v1alpha1.ReasonAsExpected, "every field of the change has an updater"
 	}
@@ -186,6 +187,6 @@ func (d *decision) verdict(p *pool) (reason, message string) {
 	if d.fallback == v1alpha1.FallbackReplace {
 		return v1alpha1.ReasonReplacementFallback, message + ": Cluster API replaces the machines"
 	}
-	return v1alpha1.ReasonNoUpdater, message + ": the machines of " + p.String() + " are left as they are; take it out of the change, register an Updater, or set " +
+	return v1alpha1.ReasonNoUpdater, message + ": the machines of " + p.String() + " stay unchanged; remove the field from the change, register an Updater, or set " +
 		v1alpha1.AnnotationFallback + ": " + string(v1alpha1.FallbackReplace)
 }

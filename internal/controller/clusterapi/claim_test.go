@@ -54,7 +54,7 @@ func TestClaims(t *testing.T) {
 			map[string]string{capidiff.Machine: `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.36.3"}]`}, "", v1alpha1.ReasonAsExpected, nil},
 		"nothing that is compared differs": {"", same, same, nil, nil, "", v1alpha1.ReasonNothingToDo, nil},
 		"a version that skips one is refused, not replaced": {"", same, strings.Replace(version136, "1.36", "1.37", 1), nil, nil,
-			"refit: no updater covers machine/spec/version: the machines of MachineDeployment/pool are left as they are", v1alpha1.ReasonNoUpdater, []string{capidiff.PathVersion}},
+			"refit: no updater covers machine/spec/version: the machines of MachineDeployment/pool stay unchanged", v1alpha1.ReasonNoUpdater, []string{capidiff.PathVersion}},
 		"what is not covered is named, field by field, and nothing moves": {"", same, bothChanged, nil, nil,
 			"no updater covers bootstrap/spec/files[~1etc~1motd], infrastructure/spec/image, infrastructure/spec/vm/memory: the machines", v1alpha1.ReasonNoUpdater,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
@@ -66,7 +66,7 @@ func TestClaims(t *testing.T) {
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"a pool that says Preserve is preserved": {`{"fallback":"Replace"}`, same, bothChanged, map[string]string{v1alpha1.AnnotationFallback: "Preserve"}, nil, "no updater covers", v1alpha1.ReasonNoUpdater,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
-		"a fallback that nobody understands preserves": {`{"fallback":"yes"}`, same, bothChanged, nil, nil, "no updater covers", v1alpha1.ReasonNoUpdater,
+		"a fallback with an unknown value preserves": {`{"fallback":"yes"}`, same, bothChanged, nil, nil, "no updater covers", v1alpha1.ReasonNoUpdater,
 			[]string{"bootstrap/spec/files[~1etc~1motd]", "infrastructure/spec/image", "infrastructure/spec/vm/memory"}},
 		"what concerns new machines only is no reason to replace those that run (trap 4)": {`{"newMachinesOnly":"infrastructure/spec/image, bootstrap/spec/files, infrastructure/spec/vm"}`, same, bothChanged, nil,
 			map[string]string{
@@ -81,7 +81,7 @@ func TestClaims(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestClusters(t)
 			for k, v := range tc.annotation {
 				o := object(kindDeployment, "pool", nil, nil)
 				if err := w.mgmt.Get(t.Context(), keyOf(o), o); err != nil {
@@ -127,10 +127,10 @@ func TestClaims(t *testing.T) {
 
 // Without a record and without the settings nothing is answered but a refusal:
 // neither path of Cluster API goes on then.
-func TestNothingIsSaidThatIsNotWrittenDown(t *testing.T) {
+func TestNoAnswerWithoutRecord(t *testing.T) {
 	t.Parallel()
-	for fail, want := range map[string]string{"status InPlacePlan": "cannot be written down", "get MachineDeployment": "does not answer the request to read MachineDeployment default/pool"} {
-		w := newWorld(t)
+	for fail, want := range map[string]string{"status InPlacePlan": "cannot be written, and refit changes nothing", "get MachineDeployment": "failed to read MachineDeployment default/pool"} {
+		w := newTestClusters(t)
 		w.fail[fail] = errors.New("token=hunter2")
 		a := w.ask(hooks.CanUpdateMachineSet, claim("", same, version136))
 		if !a.Failed || !strings.Contains(a.Message, want) || strings.Contains(a.Message, "hunter2") {
@@ -145,7 +145,7 @@ func TestNothingIsSaidThatIsNotWrittenDown(t *testing.T) {
 
 func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	m := func(version, domain string) string {
 		return `{"machine":{"metadata":{"namespace":"default","name":"cp-1","labels":{"cluster.x-k8s.io/control-plane":"","cluster.x-k8s.io/control-plane-name":"cp"}},"spec":{"clusterName":"c1","version":"` + version + `","failureDomain":"` + domain + `"}}}`
 	}
@@ -160,7 +160,7 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	a = w.ask(hooks.CanUpdateMachine, body(m(oldVersion, "a"), m(newVersion, "b")))
-	if why := w.plan("kubeadmcontrolplane.cp").Status.Uncovered; !a.Failed || len(why) != 1 || why[0].Path != "machine/spec/failureDomain" || why[0].Why != "kubernetes: a machine that runs stays where it is" {
+	if why := w.plan("kubeadmcontrolplane.cp").Status.Uncovered; !a.Failed || len(why) != 1 || why[0].Path != "machine/spec/failureDomain" || why[0].Why != "kubernetes: a running machine cannot move to another failure domain" {
 		t.Errorf("%+v %+v", a, why)
 	}
 	const boot = `"bootstrapConfig":{"apiVersion":"` + bootstrapGroup + `/v1","kind":"KubeadmConfig","metadata":{"namespace":"default","name":"cp-1-boot"}`
@@ -189,7 +189,7 @@ func TestAControlPlaneIsAskedMachineByMachine(t *testing.T) {
 
 func TestWhatIsNoRequestIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	if code, text := w.post(w.s, hooks.UpdateMachine, "hunter2"); code != 400 || strings.Contains(text, "hunter2") {
 		t.Errorf("%d %s", code, text)
 	}

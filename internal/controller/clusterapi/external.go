@@ -9,7 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// external is a registered updater that is asked over the wire.
+// external is a registered updater that is called over HTTPS.
 type external struct{ *hooks.Registered }
 
 // externals lists the registered updaters in the order in which they are called.
@@ -18,18 +18,18 @@ func (s *Server) externals(ctx context.Context) ([]external, error) {
 	out := make([]external, 0, len(list))
 	for _, r := range list {
 		if r.Spec.Nodes {
-			continue // it is asked about plain nodes, in other words
+			continue // it updates nodes, through another protocol
 		}
 		out = append(out, external{r})
 	}
 	return out, err
 }
 
-// claims makes it one of the planner's updaters: it is shown the objects as the
-// updaters before it leave them, and claims what its patches bring to what is
-// desired. A path that it brings anywhere else is not covered.
-func (e external) claims(ctx context.Context, q *question) updateplan.Updater {
-	mute := false // it gave no answer, and is not asked again for this one
+// updater makes it one of the planner's updaters. It gets the objects as the updaters before it
+// leave them, and claims the fields that its patches set to their desired values. A field that
+// it sets to any other value is not covered.
+func (e external) updater(ctx context.Context, q *question) updateplan.Updater {
+	silenced := false // it gave no answer; do not ask again in this request
 	return updateplan.Updater{Name: e.Name, Claim: func(a updateplan.Question) updateplan.Claim {
 		wanted := false
 		done := map[string]bool{}
@@ -38,17 +38,17 @@ func (e external) claims(ctx context.Context, q *question) updateplan.Updater {
 		}
 		for _, d := range a.Left {
 			delete(done, d.Path)
-			wanted = wanted || e.askedAbout(d.Path)
+			wanted = wanted || e.handles(d.Path)
 		}
-		if !wanted || mute {
+		if !wanted || silenced {
 			return updateplan.Claim{}
 		}
 		desired := hooks.Objects{}
 		for _, o := range q.objects {
 			desired[o.Role] = o.Desired
 		}
-		answer, silent := e.Ask(ctx, q.hook, hooks.Request{Settings: q.settings, Current: q.moved(done), Desired: desired})
-		mute = silent != "" || answer.Failed
+		answer, silent := e.Ask(ctx, q.hook, hooks.Request{Settings: q.settings, Current: q.withDesired(done), Desired: desired})
+		silenced = silent != "" || answer.Failed
 		switch {
 		case silent != "":
 			q.silent = append(q.silent, silent)
@@ -57,9 +57,9 @@ func (e external) claims(ctx context.Context, q *question) updateplan.Updater {
 			q.refused = append(q.refused, "Updater "+e.Name+" refuses: "+answer.Message)
 			return updateplan.Claim{}
 		}
-		left, wrong := e.left(q, answer, q.moved(done))
+		left, wrong := e.remaining(q, answer, q.withDesired(done))
 		if wrong != "" {
-			mute = true
+			silenced = true
 			q.silent = append(q.silent, "Updater "+e.Name+": its answer has "+wrong)
 			return updateplan.Claim{}
 		}
@@ -67,12 +67,12 @@ func (e external) claims(ctx context.Context, q *question) updateplan.Updater {
 	}}
 }
 
-func (e external) askedAbout(path string) bool {
-	return len(e.Spec.Paths) == 0 || below(path, e.Spec.Paths)
+func (e external) handles(path string) bool {
+	return len(e.Spec.Paths) == 0 || isBelow(path, e.Spec.Paths)
 }
 
-// left are the differences that remain after the answer's patches, by path.
-func (e external) left(q *question, a hooks.Answer, current hooks.Objects) (map[string]bool, string) {
+// remaining returns the differences that remain after the answer's patches, by path.
+func (e external) remaining(q *question, a hooks.Answer, current hooks.Objects) (map[string]bool, string) {
 	out := map[string]bool{}
 	for _, o := range q.objects {
 		o.Current = current[o.Role]
@@ -97,8 +97,8 @@ func (e external) claim(q *question, a updateplan.Question, answer hooks.Answer,
 	}
 	for _, d := range a.Left {
 		switch {
-		case left[d.Path], !e.askedAbout(d.Path):
-			q.refuse(d.Path, e.Name, "does not claim it")
+		case left[d.Path], !e.handles(d.Path):
+			q.addReason(d.Path, e.Name, "does not claim it")
 		default:
 			step.Changes = append(step.Changes, d)
 		}

@@ -79,7 +79,7 @@ func (e *extension) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	http.NotFound(rw, r)
 }
 
-func (e *extension) register(w *world, name string, order int32, paths ...string) {
+func (e *extension) register(w *testClusters, name string, order int32, paths ...string) {
 	e.t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 	u := &v1alpha1.Updater{Spec: v1alpha1.UpdaterSpec{URL: e.URL + "/base/", CABundle: string(ca), Order: order, Paths: paths, TimeoutSeconds: 2, Settings: map[string]string{"own": name}}}
@@ -136,7 +136,7 @@ const memoryAndFiles = `{"version":"v1.36.3"}|{"vm":{"memory":8}}|{"files":[{"pa
 // own share; they are called one after the other in the order of the claims.
 func TestManyUpdatersBehindOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	vm, fs := newExtension(t), newExtension(t)
 	var seen hooks.Request
 	fs.claim = func(h hooks.Hook, r hooks.Request) hooks.Answer { seen = r; return files(h, r) }
@@ -148,7 +148,7 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 		t.Fatalf("all of it is covered by three updaters: %+v", a)
 	}
 	if got := string(a.Patches[capidiff.Infrastructure].Patch); got != `[{"op":"replace","path":"/spec/template/spec/vm/memory","value":8}]` {
-		t.Errorf("whatever patch an updater answers with, Cluster API gets what it changes: %s", got)
+		t.Errorf("Cluster API gets only the changes of an updater's patch: %s", got)
 	}
 	if inplaceValue(seen.Current[capidiff.Machine], capidiff.SpecOfTemplate, "version") != newVersion || seen.Settings["own"] != "motd" || seen.Settings["common"] != "x" {
 		t.Errorf("a later updater sees the objects as the earlier ones leave them: %+v %v", seen.Current[capidiff.Machine], seen.Settings)
@@ -178,7 +178,7 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 		return answers["vm"]
 	}
 	fs.update = func(hooks.Request) hooks.Answer { return answers["fs"] }
-	w.is(w.update("m1", newVersion), false, "is asked for in its cluster")
+	w.is(w.update("m1", newVersion), false, "was created in its cluster")
 	if vm.count("updatemachine/") != 0 {
 		t.Error("a later updater waits until the one before is done")
 	}
@@ -189,7 +189,7 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 		t.Error("the second one waits, and the health checker too")
 	}
 	answers["vm"] = hooks.Answer{}
-	if a := w.update("m1", newVersion); a.RetryAfter != later || a.Message != "Updating: Updater motd: writes" {
+	if a := w.update("m1", newVersion); a.RetryAfter != retryWaiting || a.Message != "Updating: Updater motd: writes" {
 		t.Errorf("%+v", a)
 	}
 	answers["fs"] = hooks.Answer{Failed: true, Message: "disk full"}
@@ -206,7 +206,7 @@ func TestManyUpdatersBehindOne(t *testing.T) {
 // Trap 1: an updater that gives no answer is neither yes, nor no, nor done.
 func TestAnUpdaterWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	e := newExtension(t)
 	e.claim, e.update = memory, func(hooks.Request) hooks.Answer { return hooks.Answer{} }
 	e.register(w, "vm-resizer", 1)
@@ -220,13 +220,13 @@ func TestAnUpdaterWithoutAnAnswer(t *testing.T) {
 	w.is(w.update("m1", oldVersion), false, "UpdaterUnreachable: Updater vm-resizer: it cannot be reached")
 	a := w.ask(hooks.CanUpdateMachineSet, claim(`{"fallback":"Replace"}`, same, change))
 	if !a.Failed || !strings.Contains(a.Message, "Updater vm-resizer: it cannot be reached") {
-		t.Errorf("not even with fallback is a machine replaced because somebody is away: %+v", a)
+		t.Errorf("an unreachable updater replaces a machine: %+v", a)
 	}
 	if err := w.mgmt.Delete(t.Context(), &v1alpha1.Updater{ObjectMeta: metaOf("vm-resizer")}); err != nil {
 		t.Fatal(err)
 	}
 	// Cluster API asked anew in between: the claims of the last answer stay while machines move.
-	w.is(w.update("m1", oldVersion), false, "Updater vm-resizer, which took infrastructure/spec/vm/memory, is registered no longer")
+	w.is(w.update("m1", oldVersion), false, "Updater vm-resizer, which claimed infrastructure/spec/vm/memory, is no longer registered")
 }
 
 func TestAnUpdaterThatAnswersWrongly(t *testing.T) {
@@ -242,12 +242,12 @@ func TestAnUpdaterThatAnswersWrongly(t *testing.T) {
 		paths []string
 		want  string
 	}{
-		"a value that nobody wants":  {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":7}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus, infrastructure/spec/vm/memory"},
-		"a part":                     {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":8}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus:"},
-		"what it is not asked about": {memory, []string{"infrastructure/spec/vm/cpus"}, "infrastructure/spec/vm/memory"},
-		"a patch that does not fit":  {patch(capidiff.Infrastructure, hooks.JSONPatch, `[{"op":"remove","path":"/spec/nothing"}]`), nil, "its answer has an RFC 6902 patch that does not fit the object"},
-		"a patch that is none":       {patch(capidiff.Infrastructure, hooks.JSONPatch, `{}`), nil, "its answer has not an RFC 6902 patch"},
-		"a patch of an unknown type": {patch(capidiff.Infrastructure, "Best", `[]`), nil, `its answer has a patch of the unknown type "Best"`},
+		"a value that is not desired": {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":7}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus, infrastructure/spec/vm/memory"},
+		"a part":                      {patch(capidiff.Infrastructure, hooks.JSONMergePatch, `{"spec":{"template":{"spec":{"vm":{"memory":8}}}}}`), nil, "no updater covers infrastructure/spec/vm/cpus:"},
+		"what it is not asked about":  {memory, []string{"infrastructure/spec/vm/cpus"}, "infrastructure/spec/vm/memory"},
+		"a patch that does not fit":   {patch(capidiff.Infrastructure, hooks.JSONPatch, `[{"op":"remove","path":"/spec/nothing"}]`), nil, "its answer has an RFC 6902 patch that does not fit the object"},
+		"a patch that is none":        {patch(capidiff.Infrastructure, hooks.JSONPatch, `{}`), nil, "its answer has not an RFC 6902 patch"},
+		"a patch of an unknown type":  {patch(capidiff.Infrastructure, "Best", `[]`), nil, `its answer has a patch of the unknown type "Best"`},
 		"a refusal": {func(hooks.Hook, hooks.Request) hooks.Answer {
 			return hooks.Answer{Failed: true, Message: "not in winter"}
 		}, nil, "Updater vm refuses: not in winter"},
@@ -257,7 +257,7 @@ func TestAnUpdaterThatAnswersWrongly(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestClusters(t)
 			e := newExtension(t)
 			e.claim = tc.claim
 			e.register(w, "vm", 0, tc.paths...)
@@ -271,7 +271,7 @@ func TestAnUpdaterThatAnswersWrongly(t *testing.T) {
 
 func TestTheOrderOfUpdaters(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	e := newExtension(t)
 	for _, x := range []struct {
 		name  string

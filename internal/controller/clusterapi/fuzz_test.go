@@ -9,15 +9,15 @@ import (
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 )
 
-// FuzzHooks: whatever is posted, the answer is one of the protocol or HTTP 400; no
-// body makes a machine done or moves a node that Cluster API did not mark.
+// FuzzHooks: every body gets an answer of the protocol or HTTP 400; no body makes a
+// machine done or moves a node that Cluster API did not mark.
 func FuzzHooks(f *testing.F) {
 	f.Add([]byte(claim("", same, version136)))
 	f.Add([]byte(claim(`{"fallback":"Replace"}`, same, bothChanged)))
 	f.Add([]byte(`{` + apiVersion + `,"kind":"UpdateMachineRequest","desired":{"machine":{"metadata":{"namespace":"default","name":"m1"},"spec":{"version":"v1.36.3"}}}}`))
 	f.Add([]byte(`{` + apiVersion + `,"kind":"CanUpdateMachineRequest","current":{"machine":{}},"desired":{"machine":{"metadata":{"labels":{"cluster.x-k8s.io/control-plane-name":"cp"}}}}}`))
 	f.Add([]byte(`{` + apiVersion + `,"kind":"UpdateMachineRequest","desired":{"machine":{"metadata":[]}}}`))
-	w := newWorld(f)
+	w := newTestClusters(f)
 	w.machine("m1", newVersion, false)
 	w.node("node-m1", oldVersion, oldVersion)
 	w.bundle("approved", newVersion, digestA)

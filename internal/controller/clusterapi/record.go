@@ -18,7 +18,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Limits of what the status lists.
+// Limits of the status.
 const (
 	maxUncovered = 20
 	maxClaims    = 32
@@ -27,14 +27,14 @@ const (
 	maxMessage   = 1024
 )
 
-// record writes a decision down before it is told. Nothing is written if the
-// status says it already, which it does at all but the first of equal questions.
+// record writes a decision before it is answered. It writes nothing if the status already has
+// it, as for all but the first of equal requests.
 func (s *Server) record(ctx context.Context, p *pool, d decision) error {
-	reason, message := d.verdict(p)
+	reason, message := d.coveredCondition(p)
 	changed := false
-	plan, err := s.change(ctx, p, func(st *v1alpha1.InPlacePlanStatus, generation int64) {
+	plan, err := s.changePlan(ctx, p, func(st *v1alpha1.InPlacePlanStatus, generation int64) {
 		st.Fallback, st.From, st.To = d.fallback, d.from, d.to
-		st.Claims = keepBusy(st, short(d.claims))
+		st.Claims = keepActiveClaims(st, limitClaims(d.claims))
 		st.Uncovered, st.UncoveredCount = nil, int32(len(d.uncovered))
 		for _, u := range d.uncovered[:min(len(d.uncovered), maxUncovered)] {
 			u.Why = text.Truncate(u.Why, maxWhy)
@@ -54,15 +54,15 @@ func (s *Server) record(ctx context.Context, p *pool, d decision) error {
 		}
 		s.Events.Eventf(plan, p.reference(), kind, reason, "Plan", "%s", text.Truncate(message, maxMessage))
 		if r := p.reference(); r.UID != "" {
-			s.Events.Eventf(r, plan, kind, reason, "Plan", "%s", text.Truncate(message, maxMessage)) // for whoever looks at the pool
+			s.Events.Eventf(r, plan, kind, reason, "Plan", "%s", text.Truncate(message, maxMessage)) // for `kubectl describe` of the pool
 		}
 	}
 	return err
 }
 
-// keepBusy: machines that are still being moved need the updaters of the change
-// before, so those stay in the list until they are done.
-func keepBusy(st *v1alpha1.InPlacePlanStatus, now []v1alpha1.InPlaceClaim) []v1alpha1.InPlaceClaim {
+// keepActiveClaims keeps the updaters of the previous change in the list until the machines
+// that still move are done.
+func keepActiveClaims(st *v1alpha1.InPlacePlanStatus, now []v1alpha1.InPlaceClaim) []v1alpha1.InPlaceClaim {
 	if len(st.Machines) == 0 {
 		return now
 	}
@@ -74,7 +74,7 @@ func keepBusy(st *v1alpha1.InPlacePlanStatus, now []v1alpha1.InPlaceClaim) []v1a
 	return now
 }
 
-func short(claims []v1alpha1.InPlaceClaim) []v1alpha1.InPlaceClaim {
+func limitClaims(claims []v1alpha1.InPlaceClaim) []v1alpha1.InPlaceClaim {
 	claims = slices.Clone(claims[:min(len(claims), maxClaims)])
 	for i := range claims {
 		claims[i].Paths = claims[i].Paths[:min(len(claims[i].Paths), maxPaths)]
@@ -82,14 +82,14 @@ func short(claims []v1alpha1.InPlaceClaim) []v1alpha1.InPlaceClaim {
 	return claims
 }
 
-// change makes the pool's plan if there is none, and changes its status.
-func (s *Server) change(ctx context.Context, p *pool, change func(*v1alpha1.InPlacePlanStatus, int64)) (*v1alpha1.InPlacePlan, error) {
+// changePlan creates the pool's plan if it does not exist, and changes its status.
+func (s *Server) changePlan(ctx context.Context, p *pool, change func(*v1alpha1.InPlacePlanStatus, int64)) (*v1alpha1.InPlacePlan, error) {
 	plan := &v1alpha1.InPlacePlan{}
 	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
 		*plan = v1alpha1.InPlacePlan{}
 		err := s.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.planName()}, plan)
 		if apierrors.IsNotFound(err) {
-			p.fill(plan)
+			p.initPlan(plan)
 			err = s.Client.Create(ctx, plan, client.FieldOwner(v1alpha1.FieldOwnerController))
 		}
 		if err != nil {
@@ -105,8 +105,8 @@ func (s *Server) change(ctx context.Context, p *pool, change func(*v1alpha1.InPl
 	return plan, err
 }
 
-// fill is a new plan; it goes when its pool goes.
-func (p *pool) fill(plan *v1alpha1.InPlacePlan) {
+// initPlan fills a new plan; its pool owns it.
+func (p *pool) initPlan(plan *v1alpha1.InPlacePlan) {
 	plan.ObjectMeta = metav1.ObjectMeta{Namespace: p.Namespace, Name: p.planName(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController}}
 	plan.Spec = v1alpha1.InPlacePlanSpec{Pool: p.InPlacePool, Cluster: p.Cluster}
 	if p.UID != "" {
@@ -115,15 +115,15 @@ func (p *pool) fill(plan *v1alpha1.InPlacePlan) {
 	}
 }
 
-// reference to the pool for events.
+// reference returns the reference to the pool for events.
 func (p *pool) reference() *corev1.ObjectReference {
 	g := gvk(p.Kind)
 	return &corev1.ObjectReference{APIVersion: g.GroupVersion().String(), Kind: g.Kind, Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
 }
 
-// recordMachine says of one machine how far it is; nil takes it off the list.
+// recordMachine records the progress of one machine; nil removes it from the list.
 func (s *Server) recordMachine(ctx context.Context, p *pool, name string, m *v1alpha1.InPlaceMachine) error {
-	_, err := s.change(ctx, p, func(st *v1alpha1.InPlacePlanStatus, _ int64) {
+	_, err := s.changePlan(ctx, p, func(st *v1alpha1.InPlacePlanStatus, _ int64) {
 		i := slices.IndexFunc(st.Machines, func(x v1alpha1.InPlaceMachine) bool { return x.Name == name })
 		switch {
 		case m == nil && i >= 0:

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// held is how long the health checker is held back after refit last looked at
-	// a machine that moves; renewed when less than half of it is left.
-	held = time.Hour
-	// sweepEvery is how often machines that are listed are looked at, in case
-	// Cluster API does not ask any more.
-	sweepEvery = 30 * time.Second
+	// holdTime is how long Machine health checks skip a machine after refit last advanced
+	// it; renewed when less than half of it is left.
+	holdTime = time.Hour
+	// sweepInterval is how often listed machines are checked, in case Cluster API calls
+	// no more.
+	sweepInterval = 30 * time.Second
 )
 
-// remediation holds the health checker back from a machine, or lets it go. The
-// mark says that it is ours, and until when; one that a person made is left.
-func (s *Server) remediation(ctx context.Context, m machine, hold bool) error {
+// setRemediationHold makes Machine health checks skip a machine, or stops that. An annotation
+// marks the hold as refit's and has its expiry; a person's own hold stays.
+func (s *Server) setRemediationHold(ctx context.Context, m machine, hold bool) error {
 	p := machine{m.DeepCopy()}
 	a := p.GetAnnotations()
 	if a == nil {
 		a = map[string]string{}
 	}
-	if !s.mark(a, hold) {
+	if !s.setHoldAnnotations(a, hold) {
 		return nil
 	}
 	p.SetAnnotations(a)
@@ -37,27 +37,27 @@ func (s *Server) remediation(ctx context.Context, m machine, hold bool) error {
 	return client.IgnoreNotFound(err)
 }
 
-// mark changes the annotations and reports whether it did.
-func (s *Server) mark(a map[string]string, hold bool) bool {
+// setHoldAnnotations changes the annotations and reports whether it did.
+func (s *Server) setHoldAnnotations(a map[string]string, hold bool) bool {
 	until, ours := a[v1alpha1.AnnotationRemediationHeld]
 	_, skips := a[annotationSkipRemediation]
 	switch {
 	case skips && !ours, !hold && !ours:
-		return false // a person's mark, or none
+		return false // a person's hold, or none
 	case !hold:
 		delete(a, annotationSkipRemediation)
 		delete(a, v1alpha1.AnnotationRemediationHeld)
-	case skips && s.left(until) > held/2:
+	case skips && s.holdLeft(until) > holdTime/2:
 		return false
 	default:
 		a[annotationSkipRemediation] = ""
-		a[v1alpha1.AnnotationRemediationHeld] = s.Now().Add(held).UTC().Format(time.RFC3339)
+		a[v1alpha1.AnnotationRemediationHeld] = s.Now().Add(holdTime).UTC().Format(time.RFC3339)
 	}
 	return true
 }
 
-// left is how long a mark still holds; none for one that cannot be read.
-func (s *Server) left(until string) time.Duration {
+// holdLeft returns how long a hold still lasts, 0 if its expiry is invalid.
+func (s *Server) holdLeft(until string) time.Duration {
 	t, err := time.Parse(time.RFC3339, until)
 	if err != nil {
 		return 0
@@ -65,29 +65,28 @@ func (s *Server) left(until string) time.Duration {
 	return t.Sub(s.Now())
 }
 
-// sweeper looks after the machines that Cluster API does not ask about any more.
+// sweeper releases machines that Cluster API calls no hook for any more.
 type sweeper struct{ *Server }
 
-// NeedLeaderElection is true: one is enough.
+// NeedLeaderElection is true: one replica is enough.
 func (sweeper) NeedLeaderElection() bool { return true }
 
 // Start sweeps until the context ends.
 func (w sweeper) Start(ctx context.Context) error {
 	for {
 		if err := w.Sweep(ctx); err != nil && ctx.Err() == nil {
-			w.report(ctx, "look after the machines that are listed", err)
+			w.report(ctx, "check the machines in the InPlacePlans", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(sweepEvery):
+		case <-time.After(sweepInterval):
 		}
 	}
 }
 
-// Sweep looks at every machine on a plan's list once: the mark for the health
-// checker comes off when the update has ended or the mark has run out, and the
-// machine comes off the list.
+// Sweep checks every listed machine once. It removes the hold when the update has ended or the
+// hold has expired, and removes ended machines from the list.
 func (s *Server) Sweep(ctx context.Context) error {
 	var plans v1alpha1.InPlacePlanList
 	if err := s.Live.List(ctx, &plans); err != nil {
@@ -97,7 +96,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 	for i := range plans.Items {
 		p := poolOfPlan(&plans.Items[i])
 		for _, x := range plans.Items[i].Status.Machines {
-			errs = append(errs, s.sweep(ctx, &p, x))
+			errs = append(errs, s.sweepMachine(ctx, &p, x))
 		}
 	}
 	return errors.Join(errs...)
@@ -107,34 +106,34 @@ func poolOfPlan(plan *v1alpha1.InPlacePlan) pool {
 	return pool{InPlacePool: plan.Spec.Pool, Namespace: plan.Namespace, Cluster: plan.Spec.Cluster}
 }
 
-func (s *Server) sweep(ctx context.Context, p *pool, x v1alpha1.InPlaceMachine) error {
+func (s *Server) sweepMachine(ctx context.Context, p *pool, x v1alpha1.InPlaceMachine) error {
 	m, err := s.readMachine(ctx, p.Namespace, x.Name)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(m.GetUID()) != x.UID:
-		return errors.Join(s.forget(ctx, p, x.UID), s.recordMachine(ctx, p, x.Name, nil))
+		return errors.Join(s.deleteUpdates(ctx, p, x.UID), s.recordMachine(ctx, p, x.Name, nil))
 	case err != nil:
 		return err
 	case m.inUpdate() && m.GetDeletionTimestamp() == nil:
 		until, ours := m.GetAnnotations()[v1alpha1.AnnotationRemediationHeld]
-		if ours && s.left(until) <= 0 {
-			return s.remediation(ctx, m, false)
+		if ours && s.holdLeft(until) <= 0 {
+			return s.setRemediationHold(ctx, m, false)
 		}
 		return nil
 	}
-	if err := s.remediation(ctx, m, false); err != nil {
+	if err := s.setRemediationHold(ctx, m, false); err != nil {
 		return err
 	}
 	if m.GetDeletionTimestamp() != nil {
-		if err := s.forget(ctx, p, x.UID); err != nil {
+		if err := s.deleteUpdates(ctx, p, x.UID); err != nil {
 			return err
 		}
 	}
 	return s.recordMachine(ctx, p, x.Name, nil)
 }
 
-// forget deletes the updates in a machine's cluster that were made for a machine
-// that is gone. A cluster that is gone too, or has no kubeconfig, has none.
-func (s *Server) forget(ctx context.Context, p *pool, uid string) error {
+// deleteUpdates deletes the updates in a workload cluster that were created for a deleted
+// machine. A cluster that is gone too, or has no kubeconfig, has none.
+func (s *Server) deleteUpdates(ctx context.Context, p *pool, uid string) error {
 	if err := s.lookUpPool(ctx, p); err != nil {
 		return err
 	}
@@ -145,9 +144,9 @@ func (s *Server) forget(ctx context.Context, p *pool, uid string) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.site(secret)
+	c, err := s.workloadClient(secret)
 	if err != nil {
-		return nil //nolint:nilerr // without a kubeconfig there is nobody to ask; the Machine's own status says so
+		return nil //nolint:nilerr // without a kubeconfig there is no cluster to call; the Machine's status says so
 	}
-	return workloadcluster.Forget(ctx, c, uid, true)
+	return workloadcluster.DeleteUpdates(ctx, c, uid, true)
 }

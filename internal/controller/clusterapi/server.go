@@ -29,21 +29,21 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// SecretName of the Secret with the server's certificates, in refit's namespace.
+// SecretName is the Secret with the server's certificates, in refit's namespace.
 const SecretName = "refit-cluster-api"
 
-// Options of the extension server.
+// Options configure the extension server.
 type Options struct {
 	// Address as host:port to listen on.
 	Address string
-	// Names under which Cluster API reaches it: DNS names or addresses.
+	// Names are the DNS names or addresses at which Cluster API reaches it.
 	Names []string
 	// ClientCA is a file with CA certificates in PEM: a caller must show a client
 	// certificate that one of them signed. Required, because a caller moves nodes and
 	// commands the external updaters. It is read at each connection, so a rotation
 	// needs no restart.
 	ClientCA string
-	// Servers guards the connections to external updaters and workload clusters.
+	// Servers restricts the connections to external updaters and workload clusters.
 	Servers *outbound.Guard
 	// Registry for metrics.
 	Registry prometheus.Registerer
@@ -52,7 +52,7 @@ type Options struct {
 
 // Server answers the hooks. Every replica has one.
 type Server struct {
-	// Client writes; Live reads past any cache.
+	// Client writes; Live reads without a cache.
 	Client client.Client
 	Live   client.Reader
 	Events events.EventRecorder
@@ -62,13 +62,13 @@ type Server struct {
 	options Options
 	certs   *certs.Keeper
 	metrics *metrics
-	// site is the way to a workload cluster by its kubeconfig.
-	site func(*corev1.Secret) (client.Client, error)
+	// workloadClient is the way to a workload cluster by its kubeconfig.
+	workloadClient func(*corev1.Secret) (client.Client, error)
 
 	registry hooks.Registry
 
-	mu   sync.Mutex
-	said map[string]string
+	mu       sync.Mutex
+	reported map[string]string
 }
 
 // Setup adds the server, its certificates and its sweeper to a manager.
@@ -80,24 +80,23 @@ func Setup(mgr ctrl.Manager, direct client.Client, o Options) error {
 	return errors.Join(mgr.Add(s.certs), mgr.Add(s), mgr.Add(sweeper{s}))
 }
 
-// New makes a server that is not listening yet. direct reads and writes past any
-// cache.
+// New returns a server that does not listen yet. direct reads and writes without a cache.
 func New(direct client.Client, scheme *runtime.Scheme, recorder events.EventRecorder, l logr.Logger, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{Client: direct, Live: direct, Events: recorder, Log: l, Now: o.Now, options: o, metrics: newMetrics(o.Registry), site: (&workloadcluster.Clients{Scheme: scheme, Servers: o.Servers}).Client, registry: hooks.Registry{Servers: o.Servers},
+	return &Server{Client: direct, Live: direct, Events: recorder, Log: l, Now: o.Now, options: o, metrics: newMetrics(o.Registry), workloadClient: (&workloadcluster.Clients{Scheme: scheme, Servers: o.Servers}).Client, registry: hooks.Registry{Servers: o.Servers},
 		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: SecretName}, Names: o.Names, Now: o.Now}}
 }
 
-// NeedLeaderElection is false: any replica answers, all state is in API objects.
+// NeedLeaderElection is false: any replica answers, because all state is in API objects.
 func (s *Server) NeedLeaderElection() bool { return false }
 
 // Limits of a connection.
 const (
-	readWithin = 20 * time.Second
-	idleFor    = 2 * time.Minute
-	stopWithin = 10 * time.Second
+	readTimeout     = 20 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 10 * time.Second
 )
 
 // Start listens until the context ends.
@@ -118,8 +117,8 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("extension server for Cluster API: %w", err)
 	}
-	srv := &http.Server{Handler: s.Handler(), TLSConfig: conf, ReadTimeout: readWithin, WriteTimeout: maxWait + readWithin, IdleTimeout: idleFor,
-		// What a client does wrong while it connects is not worth a line each.
+	srv := &http.Server{Handler: s.Handler(), TLSConfig: conf, ReadTimeout: readTimeout, WriteTimeout: maxWait + readTimeout, IdleTimeout: idleTimeout,
+		// Errors of connecting clients would flood the log.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.ServeTLS(l, "", "") }()
@@ -128,7 +127,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("extension server for Cluster API: %w", err)
 	case <-ctx.Done():
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	return srv.Shutdown(stop)
 }
@@ -144,7 +143,7 @@ func clientCAs(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("CA of Cluster API's client certificates: %s holds no certificate in PEM", file)
+		return nil, fmt.Errorf("CA of Cluster API's client certificates: %s has no PEM certificate", file)
 	}
 	return pool, nil
 }
@@ -155,10 +154,10 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST "+hooks.DiscoveryPath, func(w http.ResponseWriter, _ *http.Request) {
 		data, err := hooks.Discovery()
 		if err != nil {
-			http.Error(w, "the answer cannot be written", http.StatusInternalServerError)
+			http.Error(w, "failed to encode the answer", http.StatusInternalServerError)
 			return
 		}
-		write(w, data)
+		writeJSON(w, data)
 	})
 	for _, h := range hooks.All() {
 		mux.HandleFunc("POST "+h.Path(), func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, h) })
@@ -166,8 +165,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// How long an answer may take: as long as the caller says that it waits, less
-// what the way takes.
+// How long an answer may take: the caller's timeout, less a reserve for the network.
 const (
 	defaultWait = hooks.TimeoutSeconds * time.Second
 	maxWait     = 30 * time.Second
@@ -176,7 +174,7 @@ const (
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, h hooks.Hook) {
 	start := s.Now()
-	ctx, cancel := context.WithTimeout(log.IntoContext(r.Context(), s.Log), patience(r))
+	ctx, cancel := context.WithTimeout(log.IntoContext(r.Context(), s.Log), requestTimeout(r))
 	defer cancel()
 	req, err := h.Decode(r.Body)
 	if err != nil {
@@ -192,20 +190,20 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, h hooks.Hook) {
 	}
 	data, err := h.EncodeAnswer(a)
 	if err != nil {
-		http.Error(w, "the answer cannot be written", http.StatusInternalServerError)
+		http.Error(w, "failed to encode the answer", http.StatusInternalServerError)
 		return
 	}
 	s.metrics.observe(h.Name, outcome(h, a), s.Now().Sub(start))
-	write(w, data)
+	writeJSON(w, data)
 }
 
-func write(w http.ResponseWriter, data []byte) {
+func writeJSON(w http.ResponseWriter, data []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data) // a caller that went away asks again
+	_, _ = w.Write(data) // a disconnected caller calls again
 }
 
-// patience is how long the caller waits.
-func patience(r *http.Request) time.Duration {
+// requestTimeout returns how long the caller waits, less the reserve.
+func requestTimeout(r *http.Request) time.Duration {
 	d := defaultWait
 	if t, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && t > 0 {
 		d = min(t, maxWait)
@@ -213,25 +211,24 @@ func patience(r *http.Request) time.Duration {
 	return max(d-reserve, d/2)
 }
 
-// maxRemembered causes of errors; beyond, they are said again.
-const maxRemembered = 1000
+// maxReported is how many reported errors are kept; beyond it errors are logged again.
+const maxReported = 1000
 
-// report logs what went wrong, once while it stays the same. It is never told a
-// body.
+// report logs an error once while it stays the same. It never gets a body.
 func (s *Server) report(ctx context.Context, what string, err error) {
 	s.mu.Lock()
-	if s.said == nil || len(s.said) > maxRemembered {
-		s.said = map[string]string{}
+	if s.reported == nil || len(s.reported) > maxReported {
+		s.reported = map[string]string{}
 	}
-	again := s.said[what] == err.Error()
-	s.said[what] = err.Error()
+	repeated := s.reported[what] == err.Error()
+	s.reported[what] = err.Error()
 	s.mu.Unlock()
-	if !again {
-		log.FromContext(ctx).Error(err, "cannot "+what)
+	if !repeated {
+		log.FromContext(ctx).Error(err, "failed to "+what)
 	}
 }
 
-// outcome for the metrics.
+// outcome returns the label value for the metrics.
 func outcome(h hooks.Hook, a hooks.Answer) string {
 	switch {
 	case a.Failed:

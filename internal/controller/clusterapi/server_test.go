@@ -30,7 +30,7 @@ import (
 
 // listening starts a server as Setup does, and returns its address and the CAs
 // that its Secret publishes.
-func listening(t *testing.T, w *world, clientCA string) (address string, cas []byte) {
+func listening(t *testing.T, w *testClusters, clientCA string) (address string, cas []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,7 +50,7 @@ func listening(t *testing.T, w *world, clientCA string) (address string, cas []b
 			t.Errorf("the server ended: %v", err)
 		}
 	})
-	if err := s.certs.Keep(ctx); err != nil {
+	if err := s.certs.Sync(ctx); err != nil {
 		t.Fatal(err)
 	}
 	var secret corev1.Secret
@@ -93,10 +93,10 @@ func discover(c *http.Client, scheme, address string) (int, string, error) {
 	return resp.StatusCode, string(text), err
 }
 
-// Over TLS with the CA that the Secret publishes; a rotation cuts nobody off.
+// Over TLS with the CA that the Secret publishes; a rotation breaks no connection.
 func TestItListensWithTheCertificateOfItsSecret(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	own := clientCertificate(t)
 	address, cas := listening(t, w, caFile(t, own))
 	c := caller(t, cas, own)
@@ -114,7 +114,7 @@ func TestItListensWithTheCertificateOfItsSecret(t *testing.T) {
 	}
 	before, _ := w.s.certs.Certificate(nil)
 	w.s.certs.Now = func() time.Time { return time.Now().Add(25 * 24 * time.Hour) }
-	if err := w.s.certs.Keep(t.Context()); err != nil {
+	if err := w.s.certs.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := w.s.certs.Certificate(nil); string(after.Certificate[0]) == string(before.Certificate[0]) {
@@ -145,7 +145,7 @@ func TestCallersMustShowACertificate(t *testing.T) {
 	}
 	client := clientCertificate(t)
 	file := caFile(t, client, data[certs.KeyBundle]...)
-	w := newWorld(t)
+	w := newTestClusters(t)
 	address, cas := listening(t, w, file)
 	if code, _, err := discover(caller(t, cas), "https", address); err == nil {
 		t.Errorf("a stranger is answered: %d", code)
@@ -171,7 +171,7 @@ func TestCallersMustShowACertificate(t *testing.T) {
 // Without a client CA nothing listens, and the error says what to set.
 func TestServerWithoutAClientCARefusesToStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	w.s.options.Address = "127.0.0.1:0"
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
@@ -212,7 +212,7 @@ func clientCertificate(t *testing.T) tls.Certificate {
 // What was asked and how it was answered is counted.
 func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	r := prometheus.NewRegistry()
 	w.s.metrics = newMetrics(r)
 	w.ask(hooks.CanUpdateMachineSet, claim("", same, version136))
@@ -246,7 +246,7 @@ func TestPatience(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := patience(r); got != want {
+		if got := requestTimeout(r); got != want {
 			t.Errorf("%q: %s, want %s", query, got, want)
 		}
 	}

@@ -18,14 +18,14 @@ import (
 
 func done(a hooks.Answer) bool { return !a.Failed && a.RetryAfter == 0 }
 
-func (w *world) is(a hooks.Answer, failed bool, want string) {
+func (w *testClusters) is(a hooks.Answer, failed bool, want string) {
 	w.t.Helper()
 	if done(a) || a.Failed != failed || !strings.Contains(a.Message, want) {
 		w.t.Errorf("failed %v, again in %d s: %q; want %v %q", a.Failed, a.RetryAfter, a.Message, failed, want)
 	}
 }
 
-func (w *world) skips(name string) bool {
+func (w *testClusters) skips(name string) bool {
 	a := w.annotations(name)
 	_, ours := a[v1alpha1.AnnotationRemediationHeld]
 	_, skips := a[annotationSkipRemediation]
@@ -39,7 +39,7 @@ func (w *world) skips(name string) bool {
 // replica that knows nothing.
 func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	w.machine("m1", newVersion, true)
 	w.node("node-m1", oldVersion, oldVersion)
 	ask := func() hooks.Answer {
@@ -47,14 +47,14 @@ func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
 		w.s = w.server()
 		return w.update("m1", newVersion)
 	}
-	w.is(ask(), false, "BundleNotFound: no Bundle in the machine's cluster brings Kubernetes v1.36.3")
+	w.is(ask(), false, "BundleNotFound: no Bundle in the machine's cluster has Kubernetes v1.36.3")
 	if w.skips("m1") {
 		t.Error("the health checker is not held back while a machine only waits")
 	}
 	w.bundle("found", newVersion, "")
-	w.is(ask(), false, "BundleNotApproved: Bundle found brings Kubernetes v1.36.3, and nobody has named its digest")
+	w.is(ask(), false, "BundleNotApproved: Bundle found has Kubernetes v1.36.3, but its spec.digest is empty")
 	w.bundle("approved", newVersion, digestA)
-	w.is(ask(), false, "is asked for in its cluster")
+	w.is(ask(), false, "was created in its cluster")
 	if !w.skips("m1") {
 		t.Error("while a machine moves the health checker leaves it alone (trap 7)")
 	}
@@ -79,7 +79,7 @@ func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
 	w.phase(v1alpha1.PhaseDone)
 	w.is(ask(), true, "ClusterUpdate machine-m1-") // trap 9: the end of a job proves nothing
 	w.node("node-m1", newVersion, oldVersion)
-	w.is(ask(), false, "its agent sees kubelet v1.35.4")
+	w.is(ask(), false, "its agent observes kubelet v1.35.4")
 	w.node("node-m1", newVersion, "")
 	w.is(ask(), false, "no agent has reported")
 	w.node("node-m1", newVersion, newVersion)
@@ -92,20 +92,20 @@ func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
 	if a := ask(); !done(a) || len(w.updates()) != 1 {
 		t.Errorf("asked again it is still done: %+v", a)
 	}
-	if len(w.s.said) > 0 {
-		t.Errorf("nothing went wrong, and it was said: %v", w.s.said)
+	if len(w.s.reported) > 0 {
+		t.Errorf("reported an error although nothing failed: %v", w.s.reported)
 	}
 }
 
-func TestAFailureIsToldAndLetsTheHealthCheckerGo(t *testing.T) {
+func TestFailureIsReportedAndReleasesTheHealthCheck(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	w.machine("m1", newVersion, true)
 	w.node("node-m1", oldVersion, oldVersion)
 	w.bundle("approved", newVersion, digestA)
 	w.update("m1", newVersion)
 	w.phase(v1alpha1.PhaseHalted, v1alpha1.Blocker{Reason: v1alpha1.ReasonStepFailed, Message: "node node-m1: step kubelet: it does not start"})
-	w.is(w.update("m1", newVersion), true, "StepFailed: node node-m1: step kubelet: it does not start (mend it and retry ClusterUpdate machine-m1-")
+	w.is(w.update("m1", newVersion), true, "StepFailed: node node-m1: step kubelet: it does not start (fix the cause and retry ClusterUpdate machine-m1-")
 	if w.skips("m1") {
 		t.Error("a failed machine may be replaced by the health checker")
 	}
@@ -127,40 +127,40 @@ func TestAFailureIsToldAndLetsTheHealthCheckerGo(t *testing.T) {
 func TestACallerIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
-		prepare func(*world)
+		prepare func(*testClusters)
 		version string
 		want    string
 	}{
-		"a machine that is not in an update":  {func(w *world) { w.machine("m1", newVersion, false) }, newVersion, "not marked for an update in place"},
-		"a machine that wants something else": {func(w *world) { w.machine("m1", oldVersion, true) }, newVersion, "was changed meanwhile"},
-		"a machine that is not there":         {func(*world) {}, newVersion, "not there any more"},
-		"a machine without a Node": {func(w *world) {
+		"a machine that is not in an update":  {func(w *testClusters) { w.machine("m1", newVersion, false) }, newVersion, "not marked for an in-place update"},
+		"a machine that wants something else": {func(w *testClusters) { w.machine("m1", oldVersion, true) }, newVersion, "has changed since"},
+		"a machine that is not there":         {func(*testClusters) {}, newVersion, "not exist any more"},
+		"a machine without a Node": {func(w *testClusters) {
 			o := w.machine("m1", newVersion, true)
 			delete(o.Object, "status")
 			if err := w.mgmt.Update(w.t.Context(), o); err != nil {
 				w.t.Fatal(err)
 			}
 		}, newVersion, "the Machine has no Node yet"},
-		"a cluster without a kubeconfig": {func(w *world) {
+		"a cluster without a kubeconfig": {func(w *testClusters) {
 			w.machine("m1", newVersion, true)
 			if err := w.mgmt.Delete(w.t.Context(), secret("c1-kubeconfig")); err != nil {
 				w.t.Fatal(err)
 			}
-		}, newVersion, "ClusterUnreachable: Secret default/c1-kubeconfig with the kubeconfig of cluster c1 cannot be read: NotFound (make it"},
-		"an API server that is away": {func(w *world) {
+		}, newVersion, "ClusterUnreachable: Secret default/c1-kubeconfig with the kubeconfig of cluster c1 cannot be read: NotFound (create it"},
+		"an unreachable API server": {func(w *testClusters) {
 			w.machine("m1", newVersion, true)
 			w.failSite = errors.New("dial tcp 10.0.0.1:6443: connection refused")
 		}, newVersion, "ClusterUnreachable: the API server of cluster c1 does not answer"},
-		"an API server that refuses": {func(w *world) {
+		"an API server that refuses": {func(w *testClusters) {
 			w.machine("m1", newVersion, true)
 			w.failSite = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", errors.New("secret reasons"))
 		}, newVersion, "the API server of cluster c1 refuses refit: Forbidden"},
-		"a node that left": {func(w *world) { w.machine("m1", newVersion, true) }, newVersion, "NodeNotFound: node node-m1 is not in its cluster"},
+		"a node that left": {func(w *testClusters) { w.machine("m1", newVersion, true) }, newVersion, "NodeNotFound: node node-m1 does not exist in its cluster"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestClusters(t)
 			w.bundle("approved", newVersion, digestA)
 			tc.prepare(w)
 			w.is(w.update("m1", tc.version), false, tc.want)
@@ -184,7 +184,7 @@ func TestEveryWriteMayFailOnce(t *testing.T) {
 	for _, fail := range []string{"status InPlacePlan", "get InPlacePlan", "patch Machine", "get Machine", "get Secret", "get MachineDeployment"} {
 		t.Run(fail, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestClusters(t)
 			w.machine("m1", newVersion, true)
 			w.node("node-m1", oldVersion, oldVersion)
 			w.bundle("approved", newVersion, digestA)
@@ -214,11 +214,11 @@ func TestEveryWriteMayFailOnce(t *testing.T) {
 	}
 }
 
-// Whatever ends an update, the health checker is let go (part 6, trap 7).
+// Every end of an update releases the Machine health check.
 func TestTheHealthCheckerIsLetGo(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T) *world {
-		w := newWorld(t)
+	start := func(t *testing.T) *testClusters {
+		w := newTestClusters(t)
 		w.machine("m1", newVersion, true)
 		w.node("node-m1", oldVersion, oldVersion)
 		w.bundle("approved", newVersion, digestA)
@@ -228,20 +228,20 @@ func TestTheHealthCheckerIsLetGo(t *testing.T) {
 		}
 		return w
 	}
-	machineOf := func(w *world) client.Object {
+	machineOf := func(w *testClusters) client.Object {
 		m, err := w.s.readMachine(w.t.Context(), "default", "m1")
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		return m.Unstructured
 	}
-	sweep := func(w *world) {
+	sweep := func(w *testClusters) {
 		w.t.Helper()
 		if err := w.server().Sweep(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	t.Run("Cluster API ended the update and refit was away", func(t *testing.T) {
+	t.Run("Cluster API ended the update while refit was stopped", func(t *testing.T) {
 		t.Parallel()
 		w := start(t)
 		o := machineOf(w)
@@ -256,13 +256,13 @@ func TestTheHealthCheckerIsLetGo(t *testing.T) {
 			t.Error("left behind")
 		}
 	})
-	t.Run("nobody asked for an hour", func(t *testing.T) {
+	t.Run("no call for an hour", func(t *testing.T) {
 		t.Parallel()
 		w := start(t)
-		w.now = w.now.Add(held / 4)
+		w.now = w.now.Add(holdTime / 4)
 		w.update("m1", newVersion)
 		first := w.annotations("m1")[v1alpha1.AnnotationRemediationHeld]
-		w.now = w.now.Add(held / 2)
+		w.now = w.now.Add(holdTime / 2)
 		w.update("m1", newVersion)
 		if again := w.annotations("m1")[v1alpha1.AnnotationRemediationHeld]; again == first {
 			t.Error("the mark is renewed while it is asked for")
@@ -271,7 +271,7 @@ func TestTheHealthCheckerIsLetGo(t *testing.T) {
 		if !w.skips("m1") {
 			t.Error("the mark holds until its expiry")
 		}
-		w.now = w.now.Add(held + time.Second)
+		w.now = w.now.Add(holdTime + time.Second)
 		sweep(w)
 		if w.skips("m1") || len(w.plan("machinedeployment.pool").Status.Machines) != 1 {
 			t.Error("expired marks come off; the machine is still in its update")
@@ -291,7 +291,7 @@ func TestTheHealthCheckerIsLetGo(t *testing.T) {
 	})
 	t.Run("a mark that a person made stays", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
+		w := newTestClusters(t)
 		w.annotate(w.machine("m1", newVersion, true), annotationSkipRemediation, "mine")
 		w.node("node-m1", oldVersion, oldVersion)
 		w.bundle("approved", newVersion, digestA)
@@ -307,10 +307,10 @@ func TestTheHealthCheckerIsLetGo(t *testing.T) {
 	})
 }
 
-// Another version is wanted: what was asked for before and has not begun goes.
+// Another version is wanted: an earlier update that has not started is deleted.
 func TestAWishThatChanged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestClusters(t)
 	w.machine("m1", newVersion, true)
 	w.node("node-m1", oldVersion, oldVersion)
 	w.bundle("a", newVersion, digestA)
@@ -325,7 +325,7 @@ func TestAWishThatChanged(t *testing.T) {
 	if err := w.mgmt.Update(t.Context(), m.Unstructured); err != nil {
 		t.Fatal(err)
 	}
-	w.is(w.update("m1", "v1.36.4"), false, "is asked for in its cluster")
+	w.is(w.update("m1", "v1.36.4"), false, "was created in its cluster")
 	if us := w.updates(); len(us) != 1 || us[0].Name == first || us[0].Spec.Bundle == digestA {
 		t.Errorf("%+v", us)
 	}

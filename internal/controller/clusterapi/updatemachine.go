@@ -20,111 +20,109 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// When Cluster API is to ask again, in seconds.
+// When Cluster API calls again, in seconds.
 const (
-	soon  = 2  // something was just set going, or will be there any moment
-	often = 10 // a node moves
-	later = 30 // something is waited for
+	retrySoon    = 2  // a change has just started, or a short failure
+	retryMoving  = 10 // a node moves
+	retryWaiting = 30 // waits for something else
 )
 
-// progress of one machine: what is told, and what is to be written down.
+// progress is the state of one machine's update, to answer and to record.
 type progress struct {
 	done, failed bool
-	// moving is true while the machine is changed, so the health checker must wait.
+	// moving is true while the machine changes, so Machine health checks must skip it.
 	moving  bool
 	updater string
-	verdict model.Verdict
+	verdict model.Blocker
 	retry   int32
 }
 
-func wait(reason, message string, retry int32) progress {
-	return progress{verdict: model.Verdict{Reason: reason, Message: message, Waiting: true}, retry: retry}
+func waiting(reason, message string, retry int32) progress {
+	return progress{verdict: model.Blocker{Reason: reason, Message: message, Waiting: true}, retry: retry}
 }
 
-// updateMachine takes the update of one machine a step further, as the API
-// objects say it stands. The body only says which machine is meant: what is
-// wanted of it is read from the API server.
+// updateMachine continues the update of one machine from the state in API objects. The body
+// only identifies the machine; refit reads what it wants from the API server.
 func (s *Server) updateMachine(ctx context.Context, r hooks.Request) hooks.Answer {
 	asked := &unstructured.Unstructured{Object: r.Desired[capidiff.Machine]}
 	m, err := s.readMachine(ctx, asked.GetNamespace(), asked.GetName())
 	switch {
 	case apierrors.IsNotFound(err):
-		return inProgress("the Machine is not there any more", later)
+		return inProgress("the Machine does not exist any more", retryWaiting)
 	case err != nil:
 		s.report(ctx, "read the Machine", err)
-		return inProgress("the API server of the management cluster does not tell about the Machine", soon)
+		return inProgress("the API server of the management cluster failed to read the Machine", retrySoon)
 	}
 	p := poolOf(m.Unstructured)
 	if err := s.lookUpPool(ctx, &p); err != nil {
 		s.report(ctx, "read the pool", err)
-		return inProgress("the API server of the management cluster does not tell the settings of "+p.String(), soon)
+		return inProgress("the API server of the management cluster failed to read the settings of "+p.String(), retrySoon)
 	}
-	if why := notNow(m, machine{asked}); why != "" {
-		return inProgress(why, soon)
+	if why := notCurrent(m, machine{asked}); why != "" {
+		return inProgress(why, retrySoon)
 	}
-	return s.settle(ctx, &p, m, s.advance(ctx, &p, m, r))
+	return s.recordProgress(ctx, &p, m, s.advance(ctx, &p, m, r))
 }
 
 func inProgress(message string, retry int32) hooks.Answer {
 	return hooks.Answer{Message: text.Truncate(message, maxMessage), RetryAfter: retry}
 }
 
-// notNow says why a question is not about what the Machine is to become, "" if
-// it is.
-func notNow(m, asked machine) string {
+// notCurrent returns why a request is not about the Machine's current target, "" if it is.
+func notCurrent(m, asked machine) string {
 	switch {
 	case m.GetDeletionTimestamp() != nil:
 		return "the Machine is being deleted"
 	case !m.inUpdate():
-		return "the Machine is not marked for an update in place"
+		return "the Machine is not marked for an in-place update"
 	case !updateplan.Same(m.version(), asked.version()):
-		return "the Machine was changed meanwhile"
+		return "the Machine has changed since"
 	}
 	return ""
 }
 
-// advance asks the updaters that own a part of the change, in their order; one
-// begins when all before it are done.
+// advance calls the updaters that own a part of the change in their order; each starts when all
+// before it are done.
 func (s *Server) advance(ctx context.Context, p *pool, m machine, r hooks.Request) progress {
 	plan := &v1alpha1.InPlacePlan{}
 	if err := s.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.planName()}, plan); client.IgnoreNotFound(err) != nil {
 		s.report(ctx, "read the InPlacePlan", err)
-		return wait(v1alpha1.ReasonUpdating, "the API server of the management cluster does not tell the plan of "+p.String(), soon)
+		return waiting(v1alpha1.ReasonUpdating, "the API server of the management cluster failed to read the plan of "+p.String(), retrySoon)
 	}
-	// It is listed before anything is done to it: so it is found again after a crash.
-	if err := s.list(ctx, p, plan, m); err != nil {
+	// The plan lists the machine before anything changes, so the sweeper finds it after a crash.
+	if err := s.listMachine(ctx, p, plan, m); err != nil {
 		s.report(ctx, "list the machine", err)
-		return wait(v1alpha1.ReasonUpdating, "the plan of "+p.String()+" cannot be written", soon)
+		return waiting(v1alpha1.ReasonUpdating, "the plan of "+p.String()+" cannot be written", retrySoon)
 	}
 	external, err := s.externals(ctx)
 	if err != nil {
 		s.report(ctx, "list Updaters", err)
-		return wait(v1alpha1.ReasonUpdating, "the API server of the management cluster does not tell which Updaters there are", soon)
+		return waiting(v1alpha1.ReasonUpdating, "the API server of the management cluster failed to list Updaters", retrySoon)
 	}
-	// The version is looked at whether it was claimed or not: done means observed.
-	_, claimed := share(plan.Status.Claims, updaterKubernetes)
+	// The version is checked even if it was not claimed: done means observed.
+	_, claimed := claimOf(plan.Status.Claims, updaterKubernetes)
 	if x := s.moveNode(ctx, p, m, claimed); !x.done {
 		return x
 	}
 	if x := s.callExternals(ctx, external, plan.Status.Claims, m, r); !x.done {
 		return x
 	}
-	return s.orphaned(plan.Status.Claims, external)
+	return s.checkRegistered(plan.Status.Claims, external)
 }
 
-// callExternals calls the external updaters that own a part of the change, one
-// after the other, with the objects that the API server holds.
+// callExternals calls the external updaters that own a part of the change, one after the other,
+// with the stored objects.
 func (s *Server) callExternals(ctx context.Context, list []external, claims []v1alpha1.InPlaceClaim, m machine, r hooks.Request) progress {
 	var desired hooks.Objects
 	for _, e := range list {
-		paths, ours := share(claims, e.Name)
+		paths, ours := claimOf(claims, e.Name)
 		if !ours {
 			continue
 		}
 		if desired == nil {
 			var err error
 			if desired, err = s.storedObjects(ctx, m, r); err != nil {
-				return wait(v1alpha1.ReasonUpdating, err.Error(), soon)
+				return waiting(v1alpha1.ReasonUpdating, err.Error(), retrySoon)
 			}
 		}
 		if x := s.callExternal(ctx, e, hooks.Request{Settings: r.Settings, Desired: desired}, paths); !x.done {
@@ -134,9 +132,9 @@ func (s *Server) callExternals(ctx context.Context, list []external, claims []v1
 	return progress{done: true}
 }
 
-// share of an updater. Without a plan every updater is asked: it was deleted, and
-// updaters go by what they find on the machine.
-func share(claims []v1alpha1.InPlaceClaim, updater string) (paths []string, ours bool) {
+// claimOf returns the paths that an updater claimed. If the plan was deleted, every updater is
+// called, and updaters check the machine themselves.
+func claimOf(claims []v1alpha1.InPlaceClaim, updater string) (paths []string, ours bool) {
 	for _, c := range claims {
 		if c.Updater == updater {
 			return c.Paths, true
@@ -145,13 +143,13 @@ func share(claims []v1alpha1.InPlaceClaim, updater string) (paths []string, ours
 	return nil, len(claims) == 0
 }
 
-// orphaned: a part of the change whose updater is registered no longer is not
-// done because nobody can be asked.
-func (s *Server) orphaned(claims []v1alpha1.InPlaceClaim, external []external) progress {
+// checkRegistered waits if the updater of a part of the change is no longer registered: that
+// part is not done.
+func (s *Server) checkRegistered(claims []v1alpha1.InPlaceClaim, external []external) progress {
 	for _, c := range claims {
 		known := c.Updater == updaterKubernetes || c.Updater == updaterNewMachines
 		if !known && !slices.ContainsFunc(external, isNamed(c.Updater)) {
-			x := wait(v1alpha1.ReasonUpdaterUnreachable, "Updater "+c.Updater+", which took "+strings.Join(c.Paths[:min(len(c.Paths), maxNamed)], ", ")+", is registered no longer", later)
+			x := waiting(v1alpha1.ReasonUpdaterUnreachable, "Updater "+c.Updater+", which claimed "+strings.Join(c.Paths[:min(len(c.Paths), maxNamed)], ", ")+", is no longer registered", retryWaiting)
 			x.updater, x.verdict.Fix = c.Updater, "register it again"
 			return x
 		}
@@ -159,48 +157,48 @@ func (s *Server) orphaned(claims []v1alpha1.InPlaceClaim, external []external) p
 	return progress{done: true}
 }
 
-// moveNode lets refit in the machine's own cluster move its node.
+// moveNode has refit in the machine's own cluster update the node.
 func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool) progress {
-	w := workloadcluster.Wish{Machine: m.key(), UID: string(m.GetUID()), Node: m.node(), Version: m.version(), ControlPlane: m.controlPlane(), Unclaimed: !claimed}
+	w := workloadcluster.NodeTarget{Machine: m.key(), UID: string(m.GetUID()), Node: m.node(), Version: m.version(), ControlPlane: m.controlPlane(), Unclaimed: !claimed}
 	switch {
 	case w.Version == "":
-		return progress{done: true} // it names none, so it wants none
+		return progress{done: true} // no version is wanted
 	case w.Node == "":
-		return from(wait(v1alpha1.ReasonNodeNotFound, "the Machine has no Node yet", often), updaterKubernetes)
+		return withUpdater(waiting(v1alpha1.ReasonNodeNotFound, "the Machine has no Node yet", retryMoving), updaterKubernetes)
 	}
 	secret, err := s.kubeconfig(ctx, p)
 	if err != nil {
 		s.report(ctx, "read the kubeconfig of cluster "+p.Cluster, err)
-		x := wait(v1alpha1.ReasonClusterUnreachable, "Secret "+p.Namespace+"/"+p.kubeconfigSecret()+" with the kubeconfig of cluster "+p.Cluster+" cannot be read: "+string(apierrors.ReasonForError(err)), often)
-		x.verdict.Fix = "make it, and a Role with which refit-system/refit-controller may get it"
-		return from(x, updaterKubernetes)
+		x := waiting(v1alpha1.ReasonClusterUnreachable, "Secret "+p.Namespace+"/"+p.kubeconfigSecret()+" with the kubeconfig of cluster "+p.Cluster+" cannot be read: "+string(apierrors.ReasonForError(err)), retryMoving)
+		x.verdict.Fix = "create it, and a Role with which refit-system/refit-controller may get it"
+		return withUpdater(x, updaterKubernetes)
 	}
-	c, err := s.site(secret)
+	c, err := s.workloadClient(secret)
 	if err != nil {
-		return from(wait(v1alpha1.ReasonClusterUnreachable, "Secret "+secret.Namespace+"/"+secret.Name+" with the kubeconfig of cluster "+p.Cluster+" cannot be used: "+err.Error(), later), updaterKubernetes)
+		return withUpdater(waiting(v1alpha1.ReasonClusterUnreachable, "Secret "+secret.Namespace+"/"+secret.Name+" with the kubeconfig of cluster "+p.Cluster+" cannot be used: "+err.Error(), retryWaiting), updaterKubernetes)
 	}
 	reply, err := workloadcluster.Move(ctx, c, w)
 	if err != nil {
 		s.report(ctx, "ask cluster "+p.Cluster, err)
 		reply = workloadcluster.Unreachable(p.Cluster, err)
-		reply.Moving = true // a control plane that moves is away, and is not ill
+		reply.Moving = true // a control plane that moves is unavailable, which is no failure
 	}
-	x := progress{done: reply.Done, failed: reply.Failed, moving: reply.Moving, verdict: reply.Verdict, retry: often}
+	x := progress{done: reply.Done, failed: reply.Failed, moving: reply.Moving, verdict: reply.Verdict, retry: retryMoving}
 	if !reply.Moving {
-		x.retry = later
+		x.retry = retryWaiting
 	}
-	return from(x, updaterKubernetes)
+	return withUpdater(x, updaterKubernetes)
 }
 
-func from(x progress, updater string) progress {
+func withUpdater(x progress, updater string) progress {
 	x.updater = updater
 	return x
 }
 
-// settingPaths tells an external updater which part of the change is its own.
+// settingPaths is the setting with the paths that an external updater claimed.
 const settingPaths = "refit.dev/paths"
 
-// callExternal calls an external updater. What is not an answer is not done.
+// callExternal calls an external updater. Without an answer its part is not done.
 func (s *Server) callExternal(ctx context.Context, e external, r hooks.Request, paths []string) progress {
 	settings := map[string]string{settingPaths: strings.Join(paths, ",")}
 	for k, v := range r.Settings {
@@ -209,21 +207,21 @@ func (s *Server) callExternal(ctx context.Context, e external, r hooks.Request, 
 	a, silent := e.Ask(ctx, hooks.UpdateMachine, hooks.Request{Settings: settings, Desired: r.Desired})
 	switch {
 	case silent != "":
-		x := from(wait(v1alpha1.ReasonUpdaterUnreachable, silent, often), e.Name)
-		x.moving = true // it may be at work
+		x := withUpdater(waiting(v1alpha1.ReasonUpdaterUnreachable, silent, retryMoving), e.Name)
+		x.moving = true // it may still change the machine
 		return x
 	case a.Failed:
-		return progress{failed: true, updater: e.Name, verdict: model.Verdict{Reason: v1alpha1.ReasonStepFailed, Message: "Updater " + e.Name + ": " + a.Message}}
+		return progress{failed: true, updater: e.Name, verdict: model.Blocker{Reason: v1alpha1.ReasonStepFailed, Message: "Updater " + e.Name + ": " + a.Message}}
 	case a.RetryAfter > 0:
-		x := from(wait(v1alpha1.ReasonUpdating, "Updater "+e.Name+": "+a.Message, min(a.RetryAfter, later)), e.Name)
+		x := withUpdater(waiting(v1alpha1.ReasonUpdating, "Updater "+e.Name+": "+a.Message, min(a.RetryAfter, retryWaiting)), e.Name)
 		x.moving = true
 		return x
 	}
 	return progress{done: true}
 }
 
-// list puts the machine on the plan's list, if it is not there.
-func (s *Server) list(ctx context.Context, p *pool, plan *v1alpha1.InPlacePlan, m machine) error {
+// listMachine adds the machine to the plan's list.
+func (s *Server) listMachine(ctx context.Context, p *pool, plan *v1alpha1.InPlacePlan, m machine) error {
 	for _, x := range plan.Status.Machines {
 		if x.Name == m.GetName() && x.UID == string(m.GetUID()) {
 			return nil
@@ -231,26 +229,26 @@ func (s *Server) list(ctx context.Context, p *pool, plan *v1alpha1.InPlacePlan, 
 	}
 	now := metav1.NewTime(s.Now())
 	return s.recordMachine(ctx, p, m.GetName(), &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(),
-		Reason: v1alpha1.ReasonUpdating, Message: "Cluster API asked to update it", Since: &now})
+		Reason: v1alpha1.ReasonUpdating, Message: "Cluster API has requested its update", Since: &now})
 }
 
-// settle writes down how far the machine is, holds the health checker back or
-// lets it go, and answers. Done is said last, when nothing of ours is left.
-func (s *Server) settle(ctx context.Context, p *pool, m machine, x progress) hooks.Answer {
-	if err := s.remediation(ctx, m, x.moving); err != nil {
-		s.report(ctx, "mark the Machine for the health checker", err)
-		return inProgress("the Machine cannot be marked for the health checker", soon)
+// recordProgress records the machine's progress, sets or removes the hold for Machine health
+// checks, and answers. Done comes last, when no hold and no entry is left.
+func (s *Server) recordProgress(ctx context.Context, p *pool, m machine, x progress) hooks.Answer {
+	if err := s.setRemediationHold(ctx, m, x.moving); err != nil {
+		s.report(ctx, "annotate the Machine for Machine health checks", err)
+		return inProgress("the Machine cannot be annotated for Machine health checks", retrySoon)
 	}
-	var note *v1alpha1.InPlaceMachine
+	var listed *v1alpha1.InPlaceMachine
 	if !x.done {
 		now := metav1.NewTime(s.Now())
-		note = &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(), Updater: x.updater,
+		listed = &v1alpha1.InPlaceMachine{Name: m.GetName(), UID: string(m.GetUID()), Node: m.node(), Updater: x.updater,
 			Reason: x.verdict.Reason, Message: text.Truncate(sentence(x.verdict), maxMessage), Failed: x.failed, Since: &now}
 	}
-	if err := s.recordMachine(ctx, p, m.GetName(), note); err != nil {
+	if err := s.recordMachine(ctx, p, m.GetName(), listed); err != nil {
 		s.report(ctx, "write the InPlacePlan", err)
 		if x.done {
-			return inProgress("the plan of "+p.String()+" cannot be written", soon)
+			return inProgress("the plan of "+p.String()+" cannot be written", retrySoon)
 		}
 	}
 	switch {
@@ -259,11 +257,11 @@ func (s *Server) settle(ctx context.Context, p *pool, m machine, x progress) hoo
 	case x.failed:
 		return refusal(text.Truncate("refit: "+sentence(x.verdict), maxMessage))
 	}
-	return inProgress(sentence(x.verdict), max(x.retry, soon))
+	return inProgress(sentence(x.verdict), max(x.retry, retrySoon))
 }
 
-// sentence is a verdict in one line.
-func sentence(v model.Verdict) string {
+// sentence returns a verdict as one line.
+func sentence(v model.Blocker) string {
 	text := v.Message
 	if v.Reason != "" {
 		text = v.Reason + ": " + text
@@ -274,7 +272,7 @@ func sentence(v model.Verdict) string {
 	return text
 }
 
-// isNamed is for lists of external updaters.
+// isNamed returns a predicate for lists of external updaters.
 func isNamed(name string) func(external) bool {
 	return func(e external) bool { return e.Name == name }
 }

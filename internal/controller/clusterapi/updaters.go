@@ -11,18 +11,18 @@ import (
 
 // Names of refit's own updaters of machines.
 const (
-	// updaterKubernetes moves the version of Kubernetes: the machine's node is moved
-	// by refit in the machine's own cluster.
+	// updaterKubernetes changes the Kubernetes version: refit in the machine's own
+	// cluster updates its node.
 	updaterKubernetes = "kubernetes"
-	// updaterNewMachines owns fields that say what new machines start from.
+	// updaterNewMachines owns fields that only affect new machines.
 	updaterNewMachines = "new-machines"
 )
 
-// kubeadmsOwn are fields that Cluster API itself sets or drops with the version, for
+// kubeadmFields are fields that Cluster API itself sets or removes with the version, for
 // kubeadm and not for the machine: a feature gate that has become the default.
-var kubeadmsOwn = []string{capidiff.Bootstrap + "/spec/clusterConfiguration/featureGates/ControlPlaneKubeletLocalMode"}
+var kubeadmFields = []string{capidiff.Bootstrap + "/spec/clusterConfiguration/featureGates/ControlPlaneKubeletLocalMode"}
 
-// kubernetesUpdater claims a version by where it comes from and where it goes.
+// kubernetesUpdater claims a version if refit supports the move.
 func kubernetesUpdater(q *question) updateplan.Updater {
 	return updateplan.Updater{Name: updaterKubernetes, Claim: func(a updateplan.Question) updateplan.Claim {
 		var mine []model.Change
@@ -31,10 +31,10 @@ func kubernetesUpdater(q *question) updateplan.Updater {
 		for _, d := range a.Left {
 			switch {
 			case d.Path == capidiff.Machine+"/spec/failureDomain":
-				q.refuse(d.Path, updaterKubernetes, "a machine that runs stays where it is")
+				q.addReason(d.Path, updaterKubernetes, "a running machine cannot move to another failure domain")
 			case d.Path == capidiff.PathVersion && why != "":
-				q.refuse(d.Path, updaterKubernetes, why)
-			case d.Path == capidiff.PathVersion, moves && why == "" && slices.Contains(kubeadmsOwn, d.Path):
+				q.addReason(d.Path, updaterKubernetes, why)
+			case d.Path == capidiff.PathVersion, moves && why == "" && slices.Contains(kubeadmFields, d.Path):
 				mine = append(mine, d)
 			}
 		}
@@ -45,13 +45,13 @@ func kubernetesUpdater(q *question) updateplan.Updater {
 	}}
 }
 
-// newMachinesUpdater claims the fields that a person declared to be about new
-// machines only: there is nothing to do on one that runs.
+// newMachinesUpdater claims the fields that a person declared as affecting new machines only:
+// running machines need no change.
 func newMachinesUpdater(paths []string) updateplan.Updater {
 	return updateplan.Updater{Name: updaterNewMachines, Claim: func(a updateplan.Question) updateplan.Claim {
 		var mine []model.Change
 		for _, d := range a.Left {
-			if below(d.Path, paths) && d.Path != capidiff.PathVersion {
+			if isBelow(d.Path, paths) && d.Path != capidiff.PathVersion {
 				mine = append(mine, d)
 			}
 		}
@@ -62,4 +62,4 @@ func newMachinesUpdater(paths []string) updateplan.Updater {
 	}}
 }
 
-func below(path string, list []string) bool { return hooks.Below(path, list) }
+func isBelow(path string, list []string) bool { return hooks.Below(path, list) }

@@ -17,27 +17,26 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// FieldOwner is the server-side apply owner of everything that a bundle brings.
+// FieldOwner is the server-side apply owner of all objects that refit applies from bundles.
 const FieldOwner = "refit-resources"
 
-// outcome of a look at all objects of a bundle.
+// outcome is the result for all objects of a bundle.
 type outcome struct {
 	create, change, same, remove int
-	// conflicts name object, field and owner; problems are all else that failed.
+	// conflicts name object, field and owner; problems are all other failures.
 	conflicts, problems []string
-	// unready are objects that were applied and do not work yet.
+	// unready are objects that were applied and are not ready yet.
 	unready []string
 	applied []item
 }
 
-// apply brings every object to what the bundle says, or only asks what that would
-// change.
+// apply applies every object, or with dry only counts what that would change.
 func (r *Reconciler) apply(ctx context.Context, objects []*unstructured.Unstructured, dry bool) (outcome, error) {
 	var o outcome
 	brings := kindsOf(objects)
 	for i, u := range objects {
 		if i > 0 && !dry && rankOf(objects[i-1]) == 0 && rankOf(u) > 0 && len(o.unready) > 0 {
-			return o, nil // kinds first: the rest when they are served
+			return o, nil // the others follow when the new kinds are served
 		}
 		if err := r.applyOne(ctx, u, dry, brings, &o); err != nil {
 			return o, err
@@ -46,7 +45,7 @@ func (r *Reconciler) apply(ctx context.Context, objects []*unstructured.Unstruct
 	return o, nil
 }
 
-// kindsOf are the kinds that the bundle's own definitions make.
+// kindsOf returns the kinds that the bundle's own CustomResourceDefinitions define.
 func kindsOf(objects []*unstructured.Unstructured) map[string]bool {
 	out := map[string]bool{}
 	for _, u := range objects {
@@ -66,10 +65,10 @@ func (r *Reconciler) applyOne(ctx context.Context, u *unstructured.Unstructured,
 	exists := err == nil
 	switch {
 	case meta.IsNoMatchError(err) && dry && brings[u.GroupVersionKind().Group+" "+u.GetKind()]:
-		o.create++ // its kind comes with the bundle
+		o.create++ // its kind is in the bundle
 		return nil
 	case err != nil && !apierrors.IsNotFound(err):
-		return o.recordResult(u, err)
+		return o.recordError(u, err)
 	}
 	after := u.DeepCopy()
 	opts := []client.ApplyOption{client.FieldOwner(FieldOwner)}
@@ -78,42 +77,42 @@ func (r *Reconciler) applyOne(ctx context.Context, u *unstructured.Unstructured,
 	}
 	err = r.Objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(after), opts...)
 	switch {
-	case dry && apierrors.IsNotFound(err): // its namespace comes with the bundle
+	case dry && apierrors.IsNotFound(err): // its namespace is in the bundle
 		o.create++
 		return nil
 	case err != nil:
-		return o.recordResult(u, err)
+		return o.recordError(u, err)
 	}
 	o.count(exists, live, after)
 	if !dry {
-		o.keep(after)
+		o.addApplied(after)
 	}
 	return nil
 }
 
-// keep notes what was applied, and whether it works.
-func (o *outcome) keep(u *unstructured.Unstructured) {
+// addApplied records an applied object, and whether it is ready.
+func (o *outcome) addApplied(u *unstructured.Unstructured) {
 	o.applied = append(o.applied, itemOf(u))
-	if why := unready(u); why != "" {
-		o.unready = append(o.unready, id(u)+": "+why)
+	if why := notReadyReason(u); why != "" {
+		o.unready = append(o.unready, objectName(u)+": "+why)
 	}
 }
 
-// count says what an object's apply was, or would be.
+// count counts what applying an object did, or would do.
 func (o *outcome) count(existed bool, before, after *unstructured.Unstructured) {
 	switch {
 	case !existed:
 		o.create++
-	case equality.Semantic.DeepEqual(plain(before), plain(after)):
+	case equality.Semantic.DeepEqual(withoutServerFields(before), withoutServerFields(after)):
 		o.same++
 	default:
 		o.change++
 	}
 }
 
-// recordResult sorts an error: what the API server refuses is said, what it did not answer
-// is tried again.
-func (o *outcome) recordResult(u *unstructured.Unstructured, err error) error {
+// recordError records an error that the API server answered, and returns any other error, which
+// is retried.
+func (o *outcome) recordError(u *unstructured.Unstructured, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsConflict(err) && errors.As(err, &status) && status.Status().Details != nil:
@@ -122,21 +121,21 @@ func (o *outcome) recordResult(u *unstructured.Unstructured, err error) error {
 			fields = append(fields, c.Field+": "+c.Message)
 		}
 		sort.Strings(fields)
-		o.conflicts = append(o.conflicts, id(u)+": "+strings.Join(fields, ", "))
+		o.conflicts = append(o.conflicts, objectName(u)+": "+strings.Join(fields, ", "))
 	case meta.IsNoMatchError(err):
-		o.problems = append(o.problems, id(u)+": the cluster has no such kind "+u.GroupVersionKind().GroupKind().String())
+		o.problems = append(o.problems, objectName(u)+": the cluster has no such kind "+u.GroupVersionKind().GroupKind().String())
 	case apierrors.IsForbidden(err):
-		o.problems = append(o.problems, id(u)+": the controller has no right to it; grant it to ServiceAccount "+v1alpha1.SystemNamespace+"/refit-controller")
+		o.problems = append(o.problems, objectName(u)+": the controller may not write it; grant that to ServiceAccount "+v1alpha1.SystemNamespace+"/refit-controller")
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-		o.problems = append(o.problems, id(u)+": "+err.Error())
+		o.problems = append(o.problems, objectName(u)+": "+err.Error())
 	default:
-		return fmt.Errorf("%s: %w", id(u), err)
+		return fmt.Errorf("%s: %w", objectName(u), err)
 	}
 	return nil
 }
 
-// plain is an object without what the API server writes by itself.
-func plain(u *unstructured.Unstructured) map[string]any {
+// withoutServerFields returns an object without the fields that the API server sets.
+func withoutServerFields(u *unstructured.Unstructured) map[string]any {
 	c := u.DeepCopy()
 	for _, f := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid"} {
 		unstructured.RemoveNestedField(c.Object, "metadata", f)
@@ -145,17 +144,17 @@ func plain(u *unstructured.Unstructured) map[string]any {
 	return c.Object
 }
 
-// unready says why an object does not work yet, "" if it does or nothing tells.
-func unready(u *unstructured.Unstructured) string {
+// notReadyReason returns why an object is not ready, "" if it is or has no such status.
+func notReadyReason(u *unstructured.Unstructured) string {
 	switch u.GetKind() {
 	case "CustomResourceDefinition":
 		if !conditionTrue(u, "Established") {
 			return "its kind is not served yet"
 		}
 	case "Deployment", "StatefulSet":
-		return rolling(u, number(u, "spec", "replicas"), "updatedReplicas", "readyReplicas")
+		return rolloutReason(u, intField(u, "spec", "replicas"), "updatedReplicas", "readyReplicas")
 	case "DaemonSet":
-		return rolling(u, number(u, "status", "desiredNumberScheduled"), "updatedNumberScheduled", "numberReady")
+		return rolloutReason(u, intField(u, "status", "desiredNumberScheduled"), "updatedNumberScheduled", "numberReady")
 	case "Job":
 		if !conditionTrue(u, "Complete") {
 			return "it is not complete"
@@ -164,15 +163,15 @@ func unready(u *unstructured.Unstructured) string {
 	return ""
 }
 
-func number(u *unstructured.Unstructured, path ...string) int64 {
+func intField(u *unstructured.Unstructured, path ...string) int64 {
 	n, _, _ := unstructured.NestedInt64(u.Object, path...)
 	return n
 }
 
-// rolling says how far a workload is from what is wanted of it.
-func rolling(u *unstructured.Unstructured, want int64, updated, ready string) string {
-	if number(u, "status", "observedGeneration") < u.GetGeneration() || number(u, "status", updated) < want || number(u, "status", ready) < want {
-		return fmt.Sprintf("%d of %d pods are ready", number(u, "status", ready), want)
+// rolloutReason returns how many pods of a workload are ready, "" if all are.
+func rolloutReason(u *unstructured.Unstructured, want int64, updated, ready string) string {
+	if intField(u, "status", "observedGeneration") < u.GetGeneration() || intField(u, "status", updated) < want || intField(u, "status", ready) < want {
+		return fmt.Sprintf("%d of %d pods are ready", intField(u, "status", ready), want)
 	}
 	return ""
 }
@@ -188,8 +187,8 @@ func conditionTrue(u *unstructured.Unstructured, kind string) bool {
 	return false
 }
 
-// prune removes what earlier bundles brought and this one does not; it returns
-// what stays in the inventory. With dry it only counts.
+// prune deletes the objects of earlier bundles that this one does not contain, and returns
+// those that stay in the inventory. With dry it only counts.
 func (r *Reconciler) prune(ctx context.Context, items []item, dry bool, o *outcome) (stay []item, err error) {
 	for _, i := range items {
 		live := i.object()
@@ -198,13 +197,13 @@ func (r *Reconciler) prune(ctx context.Context, items []item, dry bool, o *outco
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 			continue
 		case err != nil:
-			if err := o.recordResult(live, err); err != nil {
+			if err := o.recordError(live, err); err != nil {
 				return nil, err
 			}
 			stay = append(stay, i)
 			continue
 		case !removable(i, live):
-			continue // it is somebody else's now, or nothing that is removed
+			continue // recreated by another client, or of a kind that is never removed
 		}
 		o.remove++
 		if dry {
@@ -213,7 +212,7 @@ func (r *Reconciler) prune(ctx context.Context, items []item, dry bool, o *outco
 		uid := i.UID
 		if err := r.Objects.Delete(ctx, live, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil && !apierrors.IsNotFound(err) {
 			stay = append(stay, i)
-			if err := o.recordResult(live, err); err != nil {
+			if err := o.recordError(live, err); err != nil {
 				return nil, err
 			}
 		}

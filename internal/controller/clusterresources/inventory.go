@@ -17,7 +17,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// item is one object that was applied.
+// item is one applied object.
 type item struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -30,7 +30,7 @@ func itemOf(u *unstructured.Unstructured) item {
 	return item{u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()}
 }
 
-// key of an object, whatever the version of its kind.
+// key identifies an object independently of its API version.
 func (i item) key() string {
 	group, _, found := strings.Cut(i.APIVersion, "/")
 	if !found {
@@ -50,7 +50,7 @@ func (i item) object() *unstructured.Unstructured {
 
 const inventoryKey = "objects"
 
-// inventoryName is the ConfigMap with what bundles of a name have brought.
+// inventoryName is the ConfigMap with the applied objects of all bundles of a name.
 func inventoryName(bundle string) string {
 	return "refit-resources-" + strings.Trim(strings.NewReplacer("_", "-", ".", "-").Replace(bundle), "-")
 }
@@ -89,8 +89,8 @@ func (r *Reconciler) writeInventory(ctx context.Context, bundle string, items []
 	return nil
 }
 
-// merge adds to an inventory what is applied next; what is there keeps its
-// identity until the new one is known.
+// merge adds objects to an inventory. Objects already in it keep their UID until the new one is
+// known.
 func merge(have, add []item) []item {
 	known := map[string]bool{}
 	out := append([]item(nil), have...)
@@ -105,8 +105,8 @@ func merge(have, add []item) []item {
 	return out
 }
 
-// gone are those of an inventory that a bundle does not bring any more.
-func gone(have, now []item) []item {
+// notIn returns the objects of an inventory that a bundle does not contain any more.
+func notIn(have, now []item) []item {
 	still := map[string]bool{}
 	for _, i := range now {
 		still[i.key()] = true
@@ -120,13 +120,14 @@ func gone(have, now []item) []item {
 	return out
 }
 
-// left are kinds that are never removed: with them goes what nobody brought.
-var left = map[string]bool{"Namespace": true, "CustomResourceDefinition": true, "PersistentVolume": true, "PersistentVolumeClaim": true}
+// neverRemoved are kinds that refit never removes, because that would also delete objects that
+// it did not create.
+var neverRemoved = map[string]bool{"Namespace": true, "CustomResourceDefinition": true, "PersistentVolume": true, "PersistentVolumeClaim": true}
 
-// removable says whether an object may be removed: it is the very one that was
-// applied, and it still has fields of ours.
+// removable reports whether an object may be removed: it has the UID that was applied, and
+// still has fields of refit.
 func removable(i item, live *unstructured.Unstructured) bool {
-	if left[i.Kind] || i.UID == "" || live.GetUID() != i.UID {
+	if neverRemoved[i.Kind] || i.UID == "" || live.GetUID() != i.UID {
 		return false
 	}
 	for _, m := range live.GetManagedFields() {

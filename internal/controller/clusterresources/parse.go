@@ -15,13 +15,13 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// Bounds of a payload: it is text of people.
+// Limits of a payload, which people write.
 const (
 	maxBytes   = 16 << 20
 	maxObjects = 2000
 )
 
-// rank of kinds in the order in which they are applied; others are in the middle.
+// rank is the order in which kinds are applied; others come in the middle.
 var rank = map[string]int{
 	"CustomResourceDefinition": 0, "Namespace": 1, "PriorityClass": 2, "ResourceQuota": 2, "LimitRange": 2, "ServiceAccount": 3,
 	"ClusterRole": 4, "Role": 4, "ClusterRoleBinding": 5, "RoleBinding": 5, "ConfigMap": 6, "Service": 7,
@@ -36,8 +36,8 @@ func rankOf(u *unstructured.Unstructured) int {
 	return 8
 }
 
-// parse reads a payload: YAML or JSON documents, lists taken apart, in the order in
-// which they are applied. An error says which document is wrong, and how.
+// parse reads a payload of YAML or JSON documents in the order in which they are applied; lists
+// are split. An error names the invalid document.
 func parse(data []byte) ([]*unstructured.Unstructured, error) {
 	if len(data) > maxBytes {
 		return nil, fmt.Errorf("the payload resources is larger than %d bytes", maxBytes)
@@ -54,31 +54,31 @@ func parse(data []byte) ([]*unstructured.Unstructured, error) {
 		}
 		m := map[string]any{}
 		if err := yaml.Unmarshal(doc, &m); err != nil {
-			return nil, fmt.Errorf("document %d of the payload resources is no object: %w", n, err)
+			return nil, fmt.Errorf("document %d of the payload resources is not an object: %w", n, err)
 		}
 		if len(m) == 0 {
 			continue
 		}
-		if out, err = add(out, &unstructured.Unstructured{Object: m}); err != nil {
+		if out, err = appendObject(out, &unstructured.Unstructured{Object: m}); err != nil {
 			return nil, fmt.Errorf("document %d of the payload resources: %w", n, err)
 		}
 	}
-	if err := unique(out); err != nil {
+	if err := checkUnique(out); err != nil {
 		return nil, err
 	}
 	sort.SliceStable(out, func(i, j int) bool { return rankOf(out[i]) < rankOf(out[j]) })
 	return out, nil
 }
 
-func add(out []*unstructured.Unstructured, u *unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+func appendObject(out []*unstructured.Unstructured, u *unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	if u.IsList() {
 		err := u.EachListItem(func(o runtime.Object) error {
 			item, ok := o.(*unstructured.Unstructured)
 			if !ok {
-				return errors.New("an item of a list is no object")
+				return errors.New("an item of a list is not an object")
 			}
 			var err error
-			out, err = add(out, item)
+			out, err = appendObject(out, item)
 			return err
 		})
 		return out, err
@@ -92,20 +92,20 @@ func add(out []*unstructured.Unstructured, u *unstructured.Unstructured) ([]*uns
 	return append(out, u), nil
 }
 
-// id names an object for people and for comparison.
-func id(u *unstructured.Unstructured) string {
+// objectName identifies an object in messages and comparisons.
+func objectName(u *unstructured.Unstructured) string {
 	if ns := u.GetNamespace(); ns != "" {
 		return u.GetKind() + "/" + ns + "/" + u.GetName()
 	}
 	return u.GetKind() + "/" + u.GetName()
 }
 
-func unique(all []*unstructured.Unstructured) error {
+func checkUnique(all []*unstructured.Unstructured) error {
 	seen := map[string]bool{}
 	for _, u := range all {
-		key := u.GroupVersionKind().Group + " " + id(u)
+		key := u.GroupVersionKind().Group + " " + objectName(u)
 		if seen[key] {
-			return fmt.Errorf("%s is in the payload resources twice", id(u))
+			return fmt.Errorf("%s is in the payload resources twice", objectName(u))
 		}
 		seen[key] = true
 	}

@@ -121,7 +121,7 @@ func (s *site) update(name, phase string, finished time.Time) {
 	}
 }
 
-// look reconciles until a state is said.
+// look reconciles until the status has a state.
 func (s *site) look(name, state string) *v1alpha1.ResourcesStatus {
 	s.t.Helper()
 	var u v1alpha1.ClusterUpdate
@@ -204,7 +204,7 @@ func aBundlesResources(t *testing.T, s *site) {
 		t.Fatal(err)
 	}
 
-	// Foreign things beside ours, and one of ours that somebody made anew.
+	// Foreign objects next to ours, and one of ours that a user recreated.
 	for _, name := range []string{"theirs"} {
 		if err := s.admin.Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}); err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func aBundlesResources(t *testing.T, s *site) {
 		t.Fatal("settings, old or theirs is not as it should be")
 	}
 	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: "shop", Name: "w"}, &w); err != nil {
-		t.Fatal("what somebody made anew was removed:", err)
+		t.Fatal("a recreated object was removed:", err)
 	}
 
 	// Once is enough: what people change afterwards is theirs.
@@ -241,7 +241,7 @@ func aBundlesResources(t *testing.T, s *site) {
 		t.Fatal(err)
 	}
 	if s.configMap("settings").Data["a"] != "by hand" {
-		t.Fatal("a person's change was taken back")
+		t.Fatal("a person's change was undone")
 	}
 
 	// The next release wants that field: a conflict that names the owner, and nothing is forced.
@@ -279,7 +279,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:
 	}
 	s.update("w", v1alpha1.PhaseReady, time.Time{})
 	st := s.look("w", v1alpha1.ResourcesCompared)
-	if st.Before != 2 || st.BeforeApplied || find("early") || Ahead(st) == nil {
+	if st.Before != 2 || st.BeforeApplied || find("early") || PendingBeforeNodes(st) == nil {
 		t.Fatalf("before the start: %+v", st)
 	}
 	var u v1alpha1.ClusterUpdate
@@ -292,7 +292,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:
 		t.Fatal(err)
 	}
 	st = s.look("w", v1alpha1.ResourcesWaiting)
-	if v := Ahead(st); v == nil || !v.Waiting || !strings.Contains(v.Message, "Job/default/first: it is not complete") || !find("early") || find("late") {
+	if v := PendingBeforeNodes(st); v == nil || !v.Waiting || !strings.Contains(v.Message, "Job/default/first: it is not complete") || !find("early") || find("late") {
 		t.Fatalf("the Job has not run: %+v", st)
 	}
 	var j batchv1.Job
@@ -306,7 +306,7 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: "c:
 	if err := s.admin.Status().Update(context.Background(), &j); err != nil {
 		t.Fatal(err)
 	}
-	if st = s.look("w", v1alpha1.ResourcesStarted); !st.BeforeApplied || Ahead(st) != nil || find("late") {
+	if st = s.look("w", v1alpha1.ResourcesStarted); !st.BeforeApplied || PendingBeforeNodes(st) != nil || find("late") {
 		t.Fatalf("before the nodes: %+v", st)
 	}
 	u.Status.Phase, u.Status.FinishedAt = v1alpha1.PhaseDone, &at
@@ -366,14 +366,14 @@ spec:
 	}
 	s.look("u", v1alpha1.ResourcesApplied)
 
-	s.payload = "apiVersion: nobody.test/v1\nkind: Thing\nmetadata: {name: x}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine, namespace: default}\n"
+	s.payload = "apiVersion: missing.test/v1\nkind: Thing\nmetadata: {name: x}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: fine, namespace: default}\n"
 	s.update("v", v1alpha1.PhaseDone, time.Now().Add(time.Hour))
-	if st := s.look("v", v1alpha1.ResourcesFailed); !strings.Contains(st.Message, "no such kind Thing.nobody.test") || st.Create != 1 {
+	if st := s.look("v", v1alpha1.ResourcesFailed); !strings.Contains(st.Message, "no such kind Thing.missing.test") || st.Create != 1 {
 		t.Fatalf("%+v", st)
 	}
 }
 
-// The controller has no right to what bundles bring, unless somebody grants it.
+// The controller has no right to objects in bundles unless an administrator grants it.
 func withoutRights(t *testing.T, s *site) {
 	s.r.Objects = s.own
 	s.payload = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: default}\n"
@@ -424,7 +424,7 @@ func TestRemovable(t *testing.T) {
 	}{
 		"the one that was applied":      {item{Kind: "ConfigMap", UID: "1"}, "1", ours, true},
 		"one that was made anew":        {item{Kind: "ConfigMap", UID: "1"}, "2", ours, false},
-		"one that nobody remembers":     {item{Kind: "ConfigMap"}, "", ours, false},
+		"one without an identity":       {item{Kind: "ConfigMap"}, "", ours, false},
 		"one without any field of ours": {item{Kind: "ConfigMap", UID: "1"}, "1", nil, false},
 		"a namespace":                   {item{Kind: "Namespace", UID: "1"}, "1", ours, false},
 		"a volume":                      {item{Kind: "PersistentVolumeClaim", UID: "1"}, "1", ours, false},

@@ -4,45 +4,45 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/controlplane"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 )
 
-// awayMeter measures how long the API server does not answer; see controlplane.DowntimeMeter.
-type awayMeter interface {
-	While(update string, moving bool)
-	Read() controlplane.Downtime
+// downtimeMeter measures how long the API server does not answer; see
+// clusterfacts.DowntimeMeter.
+type downtimeMeter interface {
+	Track(update string, moving bool)
+	Measured() clusterfacts.Downtime
 }
 
-// awayBase is what an update's status said of it when this process first looked at
-// the update: what a process before measured.
-type awayBase struct {
+// earlierDowntime is the downtime in an update's status when this process first read it: what
+// an earlier process measured.
+type earlierDowntime struct {
 	update string
 	v1alpha1.Unavailability
 }
 
-// measureAway writes how long the API server was away into an update's status: what
-// an earlier process measured, and what this one did. It is computed anew at each
-// look: the status that the cache shows may be older than the last write, so nothing
-// is added to it.
-func (r *Reconciler) measureAway(s *status, moving bool) {
-	if r.Away == nil {
+// recordDowntime writes the API server's downtime to an update's status: what an earlier
+// process measured plus what this one did. Each reconcile computes the sum anew, because the
+// cached status may be older than the last write.
+func (r *Reconciler) recordDowntime(s *status, moving bool) {
+	if r.Downtime == nil {
 		return
 	}
 	uid := string(s.u.UID)
-	r.Away.While(uid, moving)
-	if r.awayBefore.update != uid {
-		r.awayBefore = awayBase{update: uid}
+	r.Downtime.Track(uid, moving)
+	if r.downtimeBefore.update != uid {
+		r.downtimeBefore = earlierDowntime{update: uid}
 		if s.out.APIUnavailable != nil {
-			r.awayBefore.Unavailability = *s.out.APIUnavailable
+			r.downtimeBefore.Unavailability = *s.out.APIUnavailable
 		}
 	}
-	measured := r.Away.Read()
+	measured := r.Downtime.Measured()
 	if s.out.APIUnavailable == nil && measured.Total == 0 {
 		return
 	}
-	sum := v1alpha1.Unavailability{Seconds: r.awayBefore.Seconds + whole(measured.Total), LongestSeconds: max(r.awayBefore.LongestSeconds, whole(measured.Longest))}
-	sum.Seconds = max(sum.Seconds, sum.LongestSeconds) // each is rounded by itself
+	sum := v1alpha1.Unavailability{Seconds: r.downtimeBefore.Seconds + wholeSeconds(measured.Total), LongestSeconds: max(r.downtimeBefore.LongestSeconds, wholeSeconds(measured.Longest))}
+	sum.Seconds = max(sum.Seconds, sum.LongestSeconds) // each is rounded separately
 	s.out.APIUnavailable = &sum
 }
 
-func whole(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }
+func wholeSeconds(d time.Duration) int64 { return int64(d.Round(time.Second) / time.Second) }

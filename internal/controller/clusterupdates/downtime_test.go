@@ -8,22 +8,22 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/controlplane"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 )
 
 // readings is a meter that a test sets.
-type readings struct{ controlplane.Downtime }
+type readings struct{ clusterfacts.Downtime }
 
-func (r *readings) While(string, bool)          {}
-func (r *readings) Read() controlplane.Downtime { return r.Downtime }
+func (r *readings) Track(string, bool)              {}
+func (r *readings) Measured() clusterfacts.Downtime { return r.Downtime }
 
-// Whatever copy of the status a cache shows, and whichever write fails, the time
-// without an answer never shrinks, and in all it is never less than in a row.
-func TestTimeAwayAddsUp(t *testing.T) {
+// With every cached copy of the status and every failed write, the total downtime never
+// shrinks and is never less than the longest downtime.
+func TestDowntimeAddsUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		meter := &readings{}
-		r := &Reconciler{Away: meter}
+		r := &Reconciler{Downtime: meter}
 		earlier := v1alpha1.Unavailability{Seconds: 40, LongestSeconds: 25} // by the leader before
 		written := []*v1alpha1.Unavailability{&earlier}
 		for range rapid.IntRange(1, 12).Draw(rt, "looks") {
@@ -31,11 +31,11 @@ func TestTimeAwayAddsUp(t *testing.T) {
 				meter.Total, meter.Longest = meter.Total+away, max(meter.Longest, away)
 			}
 			// The cache shows the last write, or one before.
-			shown := written[max(0, len(written)-1-rapid.IntRange(0, 2).Draw(rt, "writes that the cache lacks"))]
+			shown := written[max(0, len(written)-1-rapid.IntRange(0, 2).Draw(rt, "writes missing in the cache"))]
 			s := &status{u: &v1alpha1.ClusterUpdate{}}
 			s.u.UID = types.UID("u")
 			s.out.APIUnavailable = shown.DeepCopy()
-			r.measureAway(s, true)
+			r.recordDowntime(s, true)
 			got := *s.out.APIUnavailable
 			if got.Seconds < got.LongestSeconds {
 				rt.Fatalf("%d s in all, and %d s in a row", got.Seconds, got.LongestSeconds)

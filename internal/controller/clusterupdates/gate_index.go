@@ -24,62 +24,60 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// gateIndex keeps the gate's facts of all nodes for an update that is being prepared.
-// A node whose objects are the same as before has the same facts, and with them
-// what the gate said of them.
+// gateIndex caches the gate's facts of all nodes for an update that is being prepared. A node
+// whose objects did not change keeps its facts and the gate's findings.
 type gateIndex struct {
 	facts nodeindex.Row[*gate.Node]
 	all   []*gate.Node
-	// found is what the gate found about those nodes last.
+	// found are the gate's last findings for those nodes.
 	found []*gate.NodeFindings
-	// moves is what made, the plan, does to nodes.
-	made  *plans.Made
+	// moves is what the plan in made does to nodes.
+	made  *plans.Plan
 	moves *gatefacts.Moves
-	// lists are the hold lists that nodes have; edition grows when one is another.
-	lists   map[listKey]heldList
+	// lists are the nodes' PinLists; edition grows when one of them changes.
+	lists   map[pinListKey]pinnedList
 	edition int
 }
 
-// listKey names a hold list on a platform.
-type listKey struct{ hold, platform string }
+// pinListKey identifies a node's pin list and its platform.
+type pinListKey struct{ hold, platform string }
 
-// heldList is what the gate needs of a hold list.
-type heldList struct {
+// pinnedList is what the gate needs of a pin list.
+type pinnedList struct {
 	covers           bool
 	images, payloads int
 }
 
-// underHeader is what facts are derived from besides the nodes.
-type underHeader struct {
+// gateKey is what the facts depend on in addition to the nodes.
+type gateKey struct {
 	h       *bundle.Header
 	edition int
 }
 
-// decide asks the gate. It passes in what the gate found about nodes last.
+// decide evaluates the gate, with its last findings as a cache.
 func (a *gateIndex) decide(in gate.Input) gate.Result {
 	a.found = gate.CheckNodes(in, a.found)
 	return gate.DecideFrom(in, a.found)
 }
 
-// askingFor is what is remembered for an update.
-func (r *Reconciler) askingFor(uid types.UID) *gateIndex {
-	a := cmp.Or(r.asks[uid], r.asked[uid])
+// gateIndexFor returns the cached facts for an update.
+func (r *Reconciler) gateIndexFor(uid types.UID) *gateIndex {
+	a := cmp.Or(r.gates[uid], r.gatesBefore[uid])
 	if a == nil {
 		a = &gateIndex{}
 	}
-	if r.asks == nil {
-		r.asks = map[types.UID]*gateIndex{}
+	if r.gates == nil {
+		r.gates = map[types.UID]*gateIndex{}
 	}
-	r.asks[uid] = a
+	r.gates[uid] = a
 	return a
 }
 
-// forgetAsked forgets what was remembered for updates that nothing was asked for in
-// this look.
-func (r *Reconciler) forgetAsked() { r.asked, r.asks = r.asks, nil }
+// dropUnusedGates drops the caches of updates that this reconcile did not prepare.
+func (r *Reconciler) dropUnusedGates() { r.gatesBefore, r.gates = r.gates, nil }
 
-// gateNodes are the facts of all nodes.
-func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundle.Header, made *plans.Made, a *gateIndex) ([]*gate.Node, error) {
+// gateNodes returns the gate's facts of all nodes.
+func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundle.Header, made *plans.Plan, a *gateIndex) ([]*gate.Node, error) {
 	if err := r.rereadLists(ctx, h, a); err != nil {
 		return nil, err
 	}
@@ -87,20 +85,20 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundl
 	if replanned {
 		a.made, a.moves = made, gatefacts.MovesOf(made.Plan)
 	}
-	if a.facts.Under(underHeader{h, a.edition}, w.edition, w.nodes) {
+	if a.facts.Under(gateKey{h, a.edition}, w.edition, w.nodes) {
 		a.all = make([]*gate.Node, len(w.nodes))
 	}
 	for i, n := range w.nodes {
 		g, same := a.facts.At(i, n, w.reports[i])
-		if !same || replanned && a.movesOtherwise(*g, n.Name) {
-			fresh, passing, err := r.gateNode(ctx, w, i, h, a)
+		if !same || replanned && a.stepsDiffer(*g, n.Name) {
+			fresh, transient, err := r.gateNode(ctx, w, i, h, a)
 			if err != nil {
 				a.facts.Forget(i)
-				a.made = nil // the rest was not compared with this plan
+				a.made = nil // the other nodes were not compared with this plan
 				return nil, err
 			}
 			*g = fresh
-			if passing {
+			if transient {
 				a.facts.Forget(i)
 			}
 		}
@@ -109,19 +107,19 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundl
 	return a.all, nil
 }
 
-// movesOtherwise reports whether the plan asks something else of a node than when its
-// facts were gathered.
-func (a *gateIndex) movesOtherwise(g *gate.Node, node string) bool {
+// stepsDiffer reports whether the plan does something else to a node than when its facts were
+// gathered.
+func (a *gateIndex) stepsDiffer(g *gate.Node, node string) bool {
 	return g.InPlan != inPlan(a.made, node) || g.Drained != a.moves.Drains(node) || !reflect.DeepEqual(g.Needs, a.moves.Needs(node))
 }
 
-func inPlan(made *plans.Made, node string) bool { return made.Planned[node] || made.NothingToDo() }
+func inPlan(made *plans.Plan, node string) bool { return made.Planned[node] || made.NothingToDo() }
 
-// rereadLists looks whether the hold lists are what they were: one may have come.
+// rereadLists drops all facts if a pin list changed: it may have been created since.
 func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *gateIndex) error {
 	changed := false
 	for key, before := range a.lists {
-		now, err := r.heldList(ctx, key, h)
+		now, err := r.pinnedList(ctx, key, h)
 		if err != nil {
 			return err
 		}
@@ -133,11 +131,11 @@ func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *gateI
 	return nil
 }
 
-// gateNode is what the gate needs of the i-th node; passing is true if that is so
-// at this moment alone.
-func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, h *bundle.Header, a *gateIndex) (g *gate.Node, passing bool, err error) {
+// gateNode returns the gate's facts of the i-th node; transient is true if they hold only at
+// this moment and must not be cached.
+func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, h *bundle.Header, a *gateIndex) (g *gate.Node, transient bool, err error) {
 	n, nu := w.nodes[i], w.reports[i]
-	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Busy: atWorkFor(n, nu)}
+	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Busy: busyWith(n, nu)}
 	if nu != nil {
 		if err := r.addReport(ctx, w, g, n, nu, h, a); err != nil {
 			return nil, false, err
@@ -146,9 +144,9 @@ func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, h 
 	return g, a.moves.Node(g, n, nu, w.now), nil
 }
 
-// atWorkFor says for whom a node runs steps, or carries a mark, empty if for nobody. It is
-// asked while no update moves nodes: whose mark it is was deleted.
-func atWorkFor(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+// busyWith names the update or track that a node runs steps for or is marked by, empty if none.
+// The gate asks only while no update moves nodes, so the owner of a mark was deleted.
+func busyWith(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	const over = "an update that was deleted, or is done"
 	switch {
 	case nu != nil && nu.Status.Run != nil && nu.Status.Run.State == v1alpha1.RunRunning:
@@ -162,51 +160,51 @@ func atWorkFor(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	return ""
 }
 
-// addReport is what a node's agent says.
+// addReport adds what a node's agent reports.
 func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, h *bundle.Header, a *gateIndex) error {
 	if x := nu.Status.Agent; x != nil {
 		g.AgentKnown, g.Agent = true, gate.AgentInfo{Version: x.Version, Updaters: x.Updaters, Formats: x.Formats}
 	}
 	g.Heartbeat, g.HeartbeatSeconds = r.heartbeats.LastHeard(nu, w.now), nu.Spec.HeartbeatSeconds
-	g.WantHold = nu.Spec.Pins
-	key := listKey{nu.Spec.Pins, platform(n)}
+	g.WantPinSet = nu.Spec.Pins
+	key := pinListKey{nu.Spec.Pins, platform(n)}
 	list, known := a.lists[key]
 	if !known {
 		var err error
-		if list, err = r.heldList(ctx, key, h); err != nil {
+		if list, err = r.pinnedList(ctx, key, h); err != nil {
 			return err
 		}
 		if a.lists == nil {
-			a.lists = map[listKey]heldList{}
+			a.lists = map[pinListKey]pinnedList{}
 		}
 		a.lists[key] = list
 	}
-	g.HoldsBundle, g.WantImages, g.WantPayloads = list.covers, list.images, list.payloads
+	g.PinSetHasBundle, g.WantImages, g.WantPayloads = list.covers, list.images, list.payloads
 	if x := nu.Status.Pins; x != nil {
-		g.Holding = &gate.Holding{Content: x.Content, Lacking: x.Missing, ImagesTotal: x.ImagesTotal, ImagesReady: x.ImagesReady, ImagesPinned: x.ImagesPinned,
-			PayloadsTotal: x.PayloadsTotal, PayloadsHeld: x.PayloadsReady, Needed: x.NeededBytes}
+		g.Loaded = &gate.LoadedContent{Content: x.Content, MissingImages: x.Missing, ImagesTotal: x.ImagesTotal, ImagesReady: x.ImagesReady, ImagesPinned: x.ImagesPinned,
+			PayloadsTotal: x.PayloadsTotal, PayloadsReady: x.PayloadsReady, Needed: x.NeededBytes}
 	}
 	for _, fs := range nu.Status.FileSystems {
 		g.FileSystems = append(g.FileSystems, gate.FileSystem{Name: fs.Name, ID: fs.ID, Free: fs.FreeBytes})
 	}
 	if c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
-		g.Stalled = &model.Verdict{Reason: c.Reason, Message: "node " + n.Name + ": " + c.Message}
+		g.Stalled = &model.Blocker{Reason: c.Reason, Message: "node " + n.Name + ": " + c.Message}
 	}
 	return nil
 }
 
-func (r *Reconciler) heldList(ctx context.Context, key listKey, h *bundle.Header) (heldList, error) {
+func (r *Reconciler) pinnedList(ctx context.Context, key pinListKey, h *bundle.Header) (pinnedList, error) {
 	list, err := r.holdList(ctx, key.hold)
 	if err != nil {
-		return heldList{}, err
+		return pinnedList{}, err
 	}
-	bundled, _ := list.Counts() // no update waits for what comes from a registry
-	return heldList{pin.Covers(list, h, key.platform), bundled, len(list.Payloads)}, nil
+	bundled, _ := list.CountImages() // updates do not wait for images that come from a registry
+	return pinnedList{pin.Covers(list, h, key.platform), bundled, len(list.Payloads)}, nil
 }
 
-// holdList reads a hold list; one that is not there is empty.
-func (r *Reconciler) holdList(ctx context.Context, name string) (model.HoldList, error) {
-	var l model.HoldList
+// holdList reads a pin list; a missing one is empty.
+func (r *Reconciler) holdList(ctx context.Context, name string) (model.PinSet, error) {
+	var l model.PinSet
 	if name == "" {
 		return l, nil
 	}
@@ -216,7 +214,7 @@ func (r *Reconciler) holdList(ctx context.Context, name string) (model.HoldList,
 		return l, err
 	}
 	if v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) == name {
-		_ = json.Unmarshal([]byte(c.Data), &l) // the name is its hash: it is what was written
+		_ = json.Unmarshal([]byte(c.Data), &l) // the name is the hash of the data, so the data is what was written
 	}
 	return l, nil
 }

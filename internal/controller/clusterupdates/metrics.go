@@ -8,34 +8,34 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Metrics of the updates; labels are bounded.
+// Metrics are the metrics of ClusterUpdates; their labels are bounded.
 type Metrics struct {
-	info, progress, nodes, blocked, eta, away *prometheus.GaugeVec
+	info, progress, nodes, blocked, eta, downtime *prometheus.GaugeVec
 }
 
-// NewMetrics makes the metrics and registers them.
+// NewMetrics creates and registers the metrics.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "refit", Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
 		info:     gauge("update_info", "1 for every ClusterUpdate, with its target and phase.", "update", "version", "phase"),
-		progress: gauge("update_progress_ratio", "Nodes observed at the target, of those in the plan.", "update"),
-		nodes:    gauge("nodes", "Nodes by what their agent is busy with.", "phase"),
-		blocked:  gauge("update_blocked", "Reasons why an update does not go on.", "update", "reason"),
+		progress: gauge("update_progress_ratio", "Share of the plan's nodes that were observed at the target.", "update"),
+		nodes:    gauge("nodes", "Nodes by the phase that their agent reports.", "phase"),
+		blocked:  gauge("update_blocked", "Reasons that block an update.", "update", "reason"),
 	}
-	m.eta = gauge("update_eta_seconds", "Time until the update is expected to be done, the latest; absent while it is not known.", "update")
-	m.away = gauge("update_api_away_seconds", "How long the API server did not answer while nodes moved.", "update")
-	reg.MustRegister(m.info, m.progress, m.nodes, m.blocked, m.eta, m.away)
+	m.eta = gauge("update_eta_seconds", "Latest expected time until the update is done; absent while unknown.", "update")
+	m.downtime = gauge("update_api_away_seconds", "Time without an answer from the API server while nodes moved.", "update")
+	reg.MustRegister(m.info, m.progress, m.nodes, m.blocked, m.eta, m.downtime)
 	return m
 }
 
 func (m *Metrics) observe(w *rolloutSnapshot) {
-	for _, g := range []*prometheus.GaugeVec{m.info, m.progress, m.nodes, m.blocked, m.eta, m.away} {
+	for _, g := range []*prometheus.GaugeVec{m.info, m.progress, m.nodes, m.blocked, m.eta, m.downtime} {
 		g.Reset()
 	}
 	for i := range w.moves {
-		m.update(&w.moves[i], w.now)
+		m.observeUpdate(&w.moves[i], w.now)
 	}
 	phases := map[string]int{}
 	for _, nu := range w.reports {
@@ -50,13 +50,13 @@ func (m *Metrics) observe(w *rolloutSnapshot) {
 	}
 }
 
-func (m *Metrics) update(u *v1alpha1.ClusterUpdate, now time.Time) {
+func (m *Metrics) observeUpdate(u *v1alpha1.ClusterUpdate, now time.Time) {
 	m.info.WithLabelValues(u.Name, u.Status.Version, u.Status.Phase).Set(1)
 	if e := u.Status.Estimate; e != nil {
 		m.eta.WithLabelValues(u.Name).Set(max(0, e.Latest.Sub(now).Seconds()))
 	}
 	if a := u.Status.APIUnavailable; a != nil {
-		m.away.WithLabelValues(u.Name).Set(float64(a.Seconds))
+		m.downtime.WithLabelValues(u.Name).Set(float64(a.Seconds))
 	}
 	ratio := 0.0
 	switch {

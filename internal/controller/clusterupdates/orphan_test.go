@@ -11,8 +11,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// What a node is permitted is taken back when whoever permitted it is no more: an
-// update, or an ImageTrack, which has static pods written.
+// spec.run of a node is removed when its owner was deleted: an update, or an ImageTrack,
+// which updates static pods.
 func TestWhoseRunIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
@@ -32,7 +32,7 @@ func TestWhoseRunIsAnOrphan(t *testing.T) {
 		"of a track that was deleted":      {&v1alpha1.NodeRun{Name: "ImageTrack/gone", UID: "t-2-aa"}, true},
 		"of an update with a track's name": {&v1alpha1.NodeRun{Name: "proxy", UID: "u-9"}, true},
 	} {
-		got, err := r.orphan(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: c.run}}, alive)
+		got, err := r.isOrphaned(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: c.run}}, alive)
 		if err != nil || got != c.want {
 			t.Errorf("%s: %v %v", name, got, err)
 		}
@@ -54,12 +54,12 @@ func TestForWhomANodeIsAtWork(t *testing.T) {
 		nu   *v1alpha1.NodeUpdate
 		want string
 	}{
-		"for nobody, and it never was":                {"", nil, ""},
+		"without a run, and it never had one":         {"", nil, ""},
 		"for nobody: it has ended":                    {"", runs("to-1-35", "u-0", v1alpha1.RunSucceeded), ""},
 		"it runs, and its permission is there":        {"", runs("to-1-35", "u-0", v1alpha1.RunRunning), over},
 		"it runs, and its permission was taken away":  {"", runs("", "", v1alpha1.RunRunning), over},
 		"it does not run yet, and is marked":          {"u-0 1 2026-11-20T11:00:00Z 0 1", &v1alpha1.NodeUpdate{}, over},
-		"it has ended, and is not given back yet":     {"u-0 1 2026-11-20T11:00:00Z 0 1", runs("", "", v1alpha1.RunFailed), over},
+		"it has ended, and is not released yet":       {"u-0 1 2026-11-20T11:00:00Z 0 1", runs("", "", v1alpha1.RunFailed), over},
 		"it writes a static pod":                      {"", runs("ImageTrack/proxy", "u-0", v1alpha1.RunRunning), "ImageTrack/proxy"},
 		"it ends another run before the static pod's": {"", runs("ImageTrack/proxy", "t-1", v1alpha1.RunRunning), over},
 	} {
@@ -67,7 +67,7 @@ func TestForWhomANodeIsAtWork(t *testing.T) {
 		if c.mark != "" {
 			n.Annotations = map[string]string{v1alpha1.AnnotationUpdating: c.mark}
 		}
-		if got := atWorkFor(n, c.nu); got != c.want {
+		if got := busyWith(n, c.nu); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -10,41 +10,40 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
-// planIndex keeps the facts of a running update's nodes in the order of its plan,
-// from one look to the next. A node whose objects are the same as before, and
-// that nothing is done to, costs two comparisons.
+// planIndex caches the facts of a started update's nodes in the order of its plan. A node whose
+// objects did not change, and that no action touches, costs two comparisons.
 type planIndex struct {
-	under   string
-	edition int
-	plan    *model.NodePlan // the first: another plan is another slice
-	// rows are what every look goes through; beside them, in the same order, seen is
-	// what the objects say, facts what was found by a closer look, too.
+	updateKey string
+	edition   int
+	plan      *model.NodePlan // the plan's first node: another plan is another slice
+	// Every reconcile walks over rows. In the same order, seen has the facts from the
+	// objects, and facts also those from the node's pods.
 	rows        []plannedNode
 	seen, facts []rollout.Node
 	row         []*rollout.Node
-	// places are their places in that order, by name.
+	// places are the positions of the nodes in that order, by name.
 	places map[string]int
-	// cps are the places of the plan's control-plane nodes.
+	// cps are the positions of the plan's control-plane nodes.
 	cps []int
 }
 
 // plannedNode is one node of the plan.
 type plannedNode struct {
-	// at is its place among the nodes, -1 if it has left.
+	// at is its position in the snapshot's nodes, -1 if it has left the cluster.
 	at     int
 	node   *corev1.Node
 	report *v1alpha1.NodeUpdate
-	// live nodes have started, or are in doubt: they are looked at every time.
+	// live nodes have started, or may have reverted: every reconcile checks them.
 	live bool
 }
 
-// reset takes in another update, plan, or order of nodes.
-func (t *planIndex) reset(under string, w *rolloutSnapshot, plan model.Plan) {
+// reset clears the index if the update, its plan or the order of nodes changed.
+func (t *planIndex) reset(updateKey string, w *rolloutSnapshot, plan model.Plan) {
 	var first *model.NodePlan
 	if len(plan.Nodes) > 0 {
 		first = &plan.Nodes[0]
 	}
-	if t.under == under && t.edition == w.edition && t.plan == first && len(t.rows) == len(plan.Nodes) {
+	if t.updateKey == updateKey && t.edition == w.edition && t.plan == first && len(t.rows) == len(plan.Nodes) {
 		return
 	}
 	here := make(map[string]int, len(w.nodes))
@@ -52,7 +51,7 @@ func (t *planIndex) reset(under string, w *rolloutSnapshot, plan model.Plan) {
 		here[n.Name] = i
 	}
 	n := len(plan.Nodes)
-	*t = planIndex{under: under, edition: w.edition, plan: first, rows: make([]plannedNode, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
+	*t = planIndex{updateKey: updateKey, edition: w.edition, plan: first, rows: make([]plannedNode, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
 		row: make([]*rollout.Node, n), places: make(map[string]int, n)}
 	for i := range plan.Nodes {
 		x := &t.rows[i]
@@ -67,7 +66,7 @@ func (t *planIndex) reset(under string, w *rolloutSnapshot, plan model.Plan) {
 	t.cps = controlPlanesOf(plan)
 }
 
-// controlPlanesOf are the places of a plan's control-plane nodes.
+// controlPlanesOf returns the positions of a plan's control-plane nodes.
 func controlPlanesOf(plan model.Plan) []int {
 	var out []int
 	for i := range plan.Nodes {
@@ -78,7 +77,7 @@ func controlPlanesOf(plan model.Plan) []int {
 	return out
 }
 
-// readNode reads the i-th node's objects, if they are not those that were read before.
+// readNode returns the facts of the i-th node, read again only if its objects changed.
 func (t *planIndex) readNode(i int, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, np *model.NodePlan) *rollout.Node {
 	x := &t.rows[i]
 	n, report := w.nodes[x.at], w.reports[x.at]
@@ -88,7 +87,7 @@ func (t *planIndex) readNode(i int, w *rolloutSnapshot, u *v1alpha1.ClusterUpdat
 	return &t.seen[i]
 }
 
-// since is when a node's update began, zero if the plan does not have it.
+// since returns when a node's update started, zero if the node is not in the plan.
 func (t *planIndex) since(node string) (at time.Time) {
 	if i, planned := t.places[node]; planned {
 		at = t.facts[i].StartedAt
@@ -96,5 +95,5 @@ func (t *planIndex) since(node string) (at time.Time) {
 	return at
 }
 
-// setFacts keeps the facts of a node.
+// setFacts stores the facts of a node.
 func (t *planIndex) setFacts(i int, n rollout.Node) { t.facts[i] = n }

@@ -9,37 +9,37 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// poolIndex keeps who is in which pool, who is unavailable, who is of the control
-// plane and which updates have a hand in whom, in the order of the nodes. Only what
-// changed is read anew: thirty thousand objects lie far apart in memory.
+// poolIndex records, in the order of the nodes, the pools of each node, unavailable nodes,
+// control-plane nodes, and the updates that have marked a node. Only changed nodes are read
+// again: 30,000 objects are scattered in memory, and reading all is slow.
 type poolIndex struct {
-	under   string
-	edition int
-	rows    []poolNode
-	// size counts the nodes of every pool, hands the marks and permissions of every
+	poolsKey string
+	edition  int
+	rows     []poolNode
+	// size counts the nodes of every pool; claims counts the marks and runs of every
 	// update, by its UID.
-	size, hands map[string]int
-	// staging counts the nodes that are told to have something ready.
+	size, claims map[string]int
+	// staging counts the nodes that have an OS configuration to prepare.
 	staging int
 }
 
-// poolNode is one node of a census.
+// poolNode is one node of a poolIndex.
 type poolNode struct {
 	node   *corev1.Node
 	report *v1alpha1.NodeUpdate
 	pools  []string
-	// mark and permit are the UIDs of the updates that marked the node, and that
-	// permitted it to run.
-	mark, permit string
-	out, cp      bool
-	stage        bool
+	// mark and permit are the UIDs of the updates that marked the node and that wrote
+	// its spec.run.
+	mark, permit    string
+	unavailable, cp bool
+	stage           bool
 }
 
-// refresh counts the nodes that changed.
+// refresh updates the counts for the nodes that changed.
 func (c *poolIndex) refresh(w *rolloutSnapshot) {
-	under := poolsSeen(w.pools)
-	if c.under != under || c.edition != w.edition || len(c.rows) != len(w.nodes) {
-		*c = poolIndex{under: under, edition: w.edition, rows: make([]poolNode, len(w.nodes)), size: map[string]int{}, hands: map[string]int{}}
+	poolsNow := poolsKey(w.pools)
+	if c.poolsKey != poolsNow || c.edition != w.edition || len(c.rows) != len(w.nodes) {
+		*c = poolIndex{poolsKey: poolsNow, edition: w.edition, rows: make([]poolNode, len(w.nodes)), size: map[string]int{}, claims: map[string]int{}}
 	}
 	for i, n := range w.nodes {
 		x := &c.rows[i]
@@ -47,13 +47,13 @@ func (c *poolIndex) refresh(w *rolloutSnapshot) {
 			continue
 		}
 		c.count(x, -1)
-		*x = w.resident(n, w.reports[i])
+		*x = w.newPoolNode(n, w.reports[i])
 		c.count(x, +1)
 	}
 }
 
-func (w *rolloutSnapshot) resident(n *corev1.Node, nu *v1alpha1.NodeUpdate) poolNode {
-	x := poolNode{node: n, report: nu, pools: defaultPool, out: rolloutfacts.Unavailable(n), cp: controlPlane(n)}
+func (w *rolloutSnapshot) newPoolNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) poolNode {
+	x := poolNode{node: n, report: nu, pools: defaultPool, unavailable: rolloutfacts.Unavailable(n), cp: controlPlane(n)}
 	if len(w.pools) > 0 {
 		x.pools = w.poolsOf(n)
 	}
@@ -80,28 +80,28 @@ func (c *poolIndex) count(x *poolNode, by int) {
 		if uid == "" {
 			continue
 		}
-		if c.hands[uid] += by; c.hands[uid] == 0 {
-			delete(c.hands, uid)
+		if c.claims[uid] += by; c.claims[uid] == 0 {
+			delete(c.claims, uid)
 		}
 	}
 }
 
-// poolsByNode names the pools of the i-th node.
+// poolsByNode returns a function that names the pools of the i-th node.
 func (c *poolIndex) poolsByNode(w *rolloutSnapshot) func(i int) []string {
 	c.refresh(w)
 	return func(i int) []string { return c.rows[i].pools }
 }
 
-// pools are the pools with their nodes counted, as rolloutfacts.Pools counts them.
+// pools returns the pools with their nodes counted, with the same result as rolloutfacts.Pools.
 func (c *poolIndex) pools(w *rolloutSnapshot) map[string]rollout.Pool {
-	away, cps, cordoned := map[string][]string{}, map[string][]string{}, map[string][]string{}
+	unavailable, cps, cordoned := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for i := range c.rows {
 		x := &c.rows[i]
-		if !x.out {
+		if !x.unavailable {
 			continue
 		}
 		for _, name := range x.pools {
-			away[name] = append(away[name], x.node.Name)
+			unavailable[name] = append(unavailable[name], x.node.Name)
 			if x.cp {
 				cps[name] = append(cps[name], x.node.Name)
 			}
@@ -112,17 +112,17 @@ func (c *poolIndex) pools(w *rolloutSnapshot) map[string]rollout.Pool {
 	}
 	out := map[string]rollout.Pool{}
 	if len(w.pools) == 0 {
-		out[updateplan.DefaultPool] = rollout.Pool{Name: updateplan.DefaultPool, Budget: 1, Unavailable: away[updateplan.DefaultPool], ControlPlane: cps[updateplan.DefaultPool], Cordoned: cordoned[updateplan.DefaultPool]}
+		out[updateplan.DefaultPool] = rollout.Pool{Name: updateplan.DefaultPool, Budget: 1, Unavailable: unavailable[updateplan.DefaultPool], ControlPlane: cps[updateplan.DefaultPool], Cordoned: cordoned[updateplan.DefaultPool]}
 	}
 	for i := range w.pools {
 		p := rolloutfacts.Pool(&w.pools[i], c.size[w.pools[i].Name])
-		p.Unavailable, p.ControlPlane, p.Cordoned = away[p.Name], cps[p.Name], cordoned[p.Name]
+		p.Unavailable, p.ControlPlane, p.Cordoned = unavailable[p.Name], cps[p.Name], cordoned[p.Name]
 		out[p.Name] = p
 	}
 	return out
 }
 
-// controlPlanes are the nodes of the control plane.
+// controlPlanes returns the control-plane nodes.
 func (c *poolIndex) controlPlanes() []*corev1.Node {
 	var out []*corev1.Node
 	for i := range c.rows {
@@ -133,8 +133,8 @@ func (c *poolIndex) controlPlanes() []*corev1.Node {
 	return out
 }
 
-// marked are the places of the nodes that an update has marked, and of those
-// among them that are of the control plane.
+// marked returns the positions of the nodes that an update has marked, and of the control-plane
+// nodes among them.
 func (c *poolIndex) marked(uid string) (all, controlPlane []int) {
 	for i := range c.rows {
 		if x := &c.rows[i]; x.mark == uid {
@@ -147,11 +147,11 @@ func (c *poolIndex) marked(uid string) (all, controlPlane []int) {
 	return all, controlPlane
 }
 
-// orphans are the places of the nodes in which updates have a hand that are no
-// more; there are none at almost any time, which costs nothing to see.
+// orphans returns the positions of the nodes that deleted updates have marked or run steps on.
+// Usually there are none, and the check is cheap then.
 func (c *poolIndex) orphans(alive map[string]bool) []int {
 	none := true
-	for uid := range c.hands {
+	for uid := range c.claims {
 		none = none && alive[uid]
 	}
 	if none {

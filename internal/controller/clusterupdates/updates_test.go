@@ -17,7 +17,7 @@ var start = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 // Since when a reason stands is kept while it stands; a person's business
 // comes first, what is merely busy last.
 func TestBlockers(t *testing.T) {
-	first := []model.Verdict{
+	first := []model.Blocker{
 		{Reason: v1alpha1.ReasonDraining, Object: "Node/n1", Waiting: true},
 		{Reason: v1alpha1.ReasonDisruptionBudget, Object: "Pod/a", Waiting: true},
 		{Reason: v1alpha1.ReasonStepFailed, Object: "Node/n2"},
@@ -26,7 +26,7 @@ func TestBlockers(t *testing.T) {
 	if a[0].Reason != v1alpha1.ReasonStepFailed || a[2].Reason != v1alpha1.ReasonDraining {
 		t.Errorf("order: %+v", a)
 	}
-	b := blockers(append(first, model.Verdict{Reason: v1alpha1.ReasonPaused}), a, start.Add(time.Minute))
+	b := blockers(append(first, model.Blocker{Reason: v1alpha1.ReasonPaused}), a, start.Add(time.Minute))
 	for _, x := range b {
 		want := start
 		if x.Reason == v1alpha1.ReasonPaused {
@@ -36,9 +36,9 @@ func TestBlockers(t *testing.T) {
 			t.Errorf("%s since %s, want %s", x.Reason, x.Since, want)
 		}
 	}
-	var many []model.Verdict
+	var many []model.Blocker
 	for range 30 {
-		many = append(many, model.Verdict{Reason: "X", Message: strings.Repeat("\u00e4", 2000)})
+		many = append(many, model.Blocker{Reason: "X", Message: strings.Repeat("\u00e4", 2000)})
 	}
 	many[0].Message += "cause"
 	c := blockers(many, nil, start)
@@ -50,7 +50,7 @@ func TestBlockers(t *testing.T) {
 	}
 }
 
-// An event with a longer note is refused by the API server, and nobody sees it.
+// An event with a longer note is refused by the API server and lost.
 func TestEventsFitTheAPI(t *testing.T) {
 	recorder := events.NewFakeRecorder(3)
 	r := &Reconciler{Events: recorder}

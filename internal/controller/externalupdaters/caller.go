@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// keepOffer is how old an answer to the question of what an updater would move may
+	// offerLifetime is how old an answer to the question of what an updater would move may
 	// be; keepSilence the same where it gave none.
-	keepOffer   = time.Minute
-	keepSilence = 5 * time.Second
+	offerLifetime   = time.Minute
+	silenceLifetime = 5 * time.Second
 	// soonest is when an updater that is at work is asked again, at the latest often.
 	soonest = 2 * time.Second
 	latest  = 30 * time.Second
-	// forget is after how long an answer that nobody asks for is dropped, mostKept how
-	// many there are at most.
-	forget   = 10 * time.Minute
-	mostKept = 20_000
-	// atOnce is how many updaters' answers are waited for at a time.
-	atOnce = 16
+	// answerRetention is how long an unused answer stays, maxAnswers how many there are at
+	// most.
+	answerRetention = 10 * time.Minute
+	maxAnswers      = 20_000
+	// maxParallelCalls is how many updaters' answers are waited for at a time.
+	maxParallelCalls = 16
 )
 
 // Caller asks external updaters. The zero value with a Client is ready.
 type Caller struct {
 	// Client reads Updaters.
 	Client client.Reader
-	// Called is told when an answer has come; may be nil.
+	// Called runs when an answer has arrived; may be nil.
 	Called func()
 	// Now is the clock.
 	Now func() time.Time
@@ -40,15 +40,15 @@ type Caller struct {
 	// Registry keeps the connections; the zero value is ready.
 	Registry hooks.Registry
 
-	mu    sync.Mutex
-	kept  map[key]*kept
-	slots chan struct{}
+	mu      sync.Mutex
+	answers map[key]*cachedAnswer
+	slots   chan struct{}
 }
 
 // key of a question: who is asked, about which node, and what.
 type key struct{ updater, node, question string }
 
-type kept struct {
+type cachedAnswer struct {
 	busy   bool
 	asked  bool // there is an answer, or silence
 	answer hooks.Answer
@@ -80,27 +80,27 @@ func Object(node string, fields map[string]string) map[string]any {
 	return map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Node", "metadata": map[string]any{"name": node}, "spec": map[string]any{"fields": in}}
 }
 
-// ask returns what was said last, and asks beside if that is due.
-func (c *Caller) ask(ctx context.Context, r *hooks.Registered, k key, h hooks.Hook, req hooks.Request, rest func(*kept) time.Duration) kept {
+// lastAnswer returns the last answer, and asks again in the background when it is due.
+func (c *Caller) lastAnswer(ctx context.Context, r *hooks.Registered, k key, h hooks.Hook, req hooks.Request, rest func(*cachedAnswer) time.Duration) cachedAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
 	c.sweep(now)
-	x := c.kept[k]
+	x := c.answers[k]
 	if x == nil {
-		x = &kept{}
-		c.kept[k] = x
+		x = &cachedAnswer{}
+		c.answers[k] = x
 	}
 	x.used = now
 	if !x.busy && !now.Before(x.due) {
 		x.busy = true
-		go c.call(context.WithoutCancel(ctx), r, x, h, req, rest)
+		go c.callOnce(context.WithoutCancel(ctx), r, x, h, req, rest)
 	}
 	return *x
 }
 
-// call asks once. The updater's own deadline bounds it.
-func (c *Caller) call(ctx context.Context, r *hooks.Registered, x *kept, h hooks.Hook, req hooks.Request, rest func(*kept) time.Duration) {
+// callOnce asks once. The updater's own deadline bounds it.
+func (c *Caller) callOnce(ctx context.Context, r *hooks.Registered, x *cachedAnswer, h hooks.Hook, req hooks.Request, rest func(*cachedAnswer) time.Duration) {
 	c.slots <- struct{}{}
 	answer, silent := r.Ask(ctx, h, req)
 	<-c.slots
@@ -113,17 +113,17 @@ func (c *Caller) call(ctx context.Context, r *hooks.Registered, x *kept, h hooks
 	}
 }
 
-// sweep drops what nobody asks for any more.
+// sweep drops unused answers.
 func (c *Caller) sweep(now time.Time) {
-	if c.kept == nil {
-		c.kept, c.slots = map[key]*kept{}, make(chan struct{}, atOnce)
+	if c.answers == nil {
+		c.answers, c.slots = map[key]*cachedAnswer{}, make(chan struct{}, maxParallelCalls)
 	}
-	if len(c.kept) < mostKept {
+	if len(c.answers) < maxAnswers {
 		return
 	}
-	for k, x := range c.kept {
-		if !x.busy && now.Sub(x.used) > forget {
-			delete(c.kept, k)
+	for k, x := range c.answers {
+		if !x.busy && now.Sub(x.used) > answerRetention {
+			delete(c.answers, k)
 		}
 	}
 }

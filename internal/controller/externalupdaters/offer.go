@@ -23,23 +23,23 @@ func (c *Caller) Offers(ctx context.Context, in *updateplan.Input, nodes []*upda
 	out := make([]*updateplan.Node, len(nodes))
 	for i, n := range nodes {
 		out[i] = n
-		offers := c.about(ctx, in, *n, list)
+		offers := c.offersFor(ctx, in, *n, list)
 		if len(offers) == 0 {
 			delete(memo, n.Name)
 			continue
 		}
 		with := *n
 		with.Offers = offers
-		out[i] = plans.Same(memo[n.Name], with)
+		out[i] = plans.Reuse(memo[n.Name], with)
 		memo[n.Name] = out[i]
 	}
 	return out, nil
 }
 
-// about asks one updater after the other about what is left of a node; each is shown
+// offersFor asks one updater after the other about what is left of a node; each is shown
 // the node as those before it leave it.
-func (c *Caller) about(ctx context.Context, in *updateplan.Input, n updateplan.Node, list []*hooks.Registered) []updateplan.Offer {
-	left, is, want := updateplan.Left(in, n)
+func (c *Caller) offersFor(ctx context.Context, in *updateplan.Input, n updateplan.Node, list []*hooks.Registered) []updateplan.Offer {
+	left, is, want := updateplan.UncoveredChanges(in, n)
 	var out []updateplan.Offer
 	for _, r := range list {
 		asked := concerning(r.Spec.Paths, left)
@@ -73,11 +73,11 @@ func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, as
 	now, then := pick(is, asked), pick(want, asked)
 	req := hooks.Request{Current: machine(Object(node, now)), Desired: machine(Object(node, then))}
 	k := key{r.ID(), node, "offer " + text(now) + text(then)}
-	x := c.ask(ctx, r, k, hooks.CanUpdateMachine, req, func(x *kept) time.Duration {
+	x := c.lastAnswer(ctx, r, k, hooks.CanUpdateMachine, req, func(x *cachedAnswer) time.Duration {
 		if x.silent != "" {
-			return keepSilence
+			return silenceLifetime
 		}
-		return keepOffer
+		return offerLifetime
 	})
 	o := updateplan.Offer{Updater: r.Name, Asked: asked, Harmless: x.answer.Harmless, Silent: x.silent, Pending: !x.asked}
 	switch {
@@ -85,14 +85,14 @@ func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, as
 	case x.answer.Failed:
 		o.Refused = x.answer.Message
 	default:
-		o.Moves, o.Silent = moves(x.answer, node, now, then)
+		o.Moves, o.Silent = movedPaths(x.answer, node, now, then)
 	}
 	return o
 }
 
-// moves are the fields that an answer's patch brings to what is wanted. A patch that
+// movedPaths are the fields that an answer's patch brings to what is wanted. A patch that
 // touches anything else is no answer.
-func moves(a hooks.Answer, node string, now, then map[string]string) (paths []string, wrong string) {
+func movedPaths(a hooks.Answer, node string, now, then map[string]string) (paths []string, wrong string) {
 	p, ok := a.Patches[capidiff.Machine]
 	if !ok {
 		return nil, ""

@@ -29,8 +29,8 @@ type Job struct {
 	Step    model.Step
 }
 
-// Word is what an updater said of a job last.
-type Word struct {
+// JobAnswer is what an updater said of a job last.
+type JobAnswer struct {
 	// Done and Failed are its own words; done is nothing before the agent sees it.
 	Done, Failed bool
 	// Says is for people, the same while nothing changes.
@@ -38,14 +38,14 @@ type Word struct {
 }
 
 // Work has an updater do its step, by the same request until it is seen done.
-func (c *Caller) Work(ctx context.Context, j Job) (Word, error) {
+func (c *Caller) Work(ctx context.Context, j Job) (JobAnswer, error) {
 	list, err := c.updaters(ctx)
 	if err != nil {
-		return Word{}, err
+		return JobAnswer{}, err
 	}
 	i := slices.IndexFunc(list, func(r *hooks.Registered) bool { return r.Name == j.Updater })
 	if i < 0 {
-		return Word{Says: "Updater " + j.Updater + " is registered no longer; register it again"}, nil
+		return JobAnswer{Says: "Updater " + j.Updater + " is registered no longer; register it again"}, nil
 	}
 	want := map[string]string{}
 	var paths []string
@@ -56,24 +56,24 @@ func (c *Caller) Work(ctx context.Context, j Job) (Word, error) {
 	req := hooks.Request{Desired: machine(Object(j.Node, want)), Settings: map[string]string{
 		settingPaths: strings.Join(paths, ","), settingUpdate: j.Update, settingAttempt: fmt.Sprint(j.Attempt)}}
 	k := key{list[i].ID(), j.Node, fmt.Sprintf("work %s %d %s", j.Update, j.Attempt, text(want))}
-	x := c.ask(ctx, list[i], k, hooks.UpdateMachine, req, func(x *kept) time.Duration {
+	x := c.lastAnswer(ctx, list[i], k, hooks.UpdateMachine, req, func(x *cachedAnswer) time.Duration {
 		return min(max(soonest, time.Duration(x.answer.RetryAfter)*time.Second), latest)
 	})
-	return said(j.Updater, x), nil
+	return jobAnswer(j.Updater, x), nil
 }
 
-func said(updater string, x kept) Word {
+func jobAnswer(updater string, x cachedAnswer) JobAnswer {
 	switch {
 	case !x.asked:
-		return Word{Says: "Updater " + updater + " is asked"}
+		return JobAnswer{Says: "Updater " + updater + " is asked"}
 	case x.silent != "":
-		return Word{Says: x.silent}
+		return JobAnswer{Says: x.silent}
 	case x.answer.Failed:
-		return Word{Failed: true, Says: "Updater " + updater + " says: " + x.answer.Message}
+		return JobAnswer{Failed: true, Says: "Updater " + updater + " says: " + x.answer.Message}
 	case x.answer.RetryAfter > 0:
-		return Word{Says: "Updater " + updater + ": " + x.answer.Message}
+		return JobAnswer{Says: "Updater " + updater + ": " + x.answer.Message}
 	}
-	return Word{Done: true, Says: "Updater " + updater + " says that it is done"}
+	return JobAnswer{Done: true, Says: "Updater " + updater + " says that it is done"}
 }
 
 func sorted(s []string) []string {

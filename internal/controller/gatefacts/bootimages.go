@@ -7,18 +7,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// bootImages are the sources of machines that the policies say are too old for a
+// readBootImages are the sources of machines that the policies say are too old for a
 // target. From lowest, the oldest version that a node runs, it is known whether
 // the update moves a minor version.
-func bootImages(ctx context.Context, c client.Reader, target string, lowest osversion.Version) ([]gate.BootImage, error) {
+func readBootImages(ctx context.Context, c client.Reader, target string, lowest componentversion.OSVersion) ([]gate.BootImage, error) {
 	if target == "" {
 		return nil, nil
 	}
-	to, err := osversion.Parse(target)
+	to, err := componentversion.ParseOS(target)
 	if err != nil {
 		return nil, fmt.Errorf("the target: %w", err)
 	}
@@ -38,9 +38,9 @@ func bootImages(ctx context.Context, c client.Reader, target string, lowest osve
 	return out, nil
 }
 
-// lowest version of a kubelet; without a Text if none can be read.
-func (w World) lowest() osversion.Version {
-	var low osversion.Version
+// lowestKubelet is the lowest version of a kubelet; without a Text if none can be read.
+func (w Snapshot) lowestKubelet() componentversion.OSVersion {
+	var low componentversion.OSVersion
 	seen, last := map[string]bool{}, ""
 	for _, n := range w.Nodes {
 		text := n.Status.NodeInfo.KubeletVersion
@@ -48,7 +48,7 @@ func (w World) lowest() osversion.Version {
 			continue // most nodes run the same
 		}
 		seen[text], last = true, text
-		v, err := osversion.Parse(text)
+		v, err := componentversion.ParseOS(text)
 		if err != nil {
 			continue
 		}

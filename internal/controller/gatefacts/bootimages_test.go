@@ -24,8 +24,8 @@ func TestBootImagesOfATarget(t *testing.T) {
 	p := &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: v1alpha1.BootImagePolicyStatus{Blocked: []v1alpha1.BlockedTarget{
 		{Major: 1, Minor: 36, Source: "a", Message: "m36"}, {Major: 1, Minor: 37, Source: "a", Message: "m37"}, {Major: 4, Minor: 37, Source: "b", Message: "other"}}}}
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(p).Build()
-	world := func(versions ...string) World {
-		w := World{}
+	snapshotOf := func(versions ...string) Snapshot {
+		w := Snapshot{}
 		for _, v := range versions {
 			w.Nodes = append(w.Nodes, &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: v}}})
 		}
@@ -33,19 +33,19 @@ func TestBootImagesOfATarget(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		target string
-		nodes  World
+		nodes  Snapshot
 		want   []gate.BootImage
 		fails  bool
 	}{
-		"the next minor":                     {"v1.37.0", world("v1.36.3"), []gate.BootImage{{Source: "a", Message: "m37", Blocks: true}}, false},
-		"a patch of what runs":               {"v1.36.9", world("v1.36.3"), []gate.BootImage{{Source: "a", Message: "m36"}}, false},
-		"the last nodes of a move":           {"v1.36.3", world("v1.36.3", "v1.35.4"), []gate.BootImage{{Source: "a", Message: "m36", Blocks: true}}, false},
-		"a minor that nothing is said of":    {"v1.38.0", world("v1.37.3"), nil, false},
-		"no version moves":                   {"", world("v1.36.3"), nil, false},
-		"a target that cannot be read":       {"next", world("v1.36.3"), nil, true},
-		"nodes whose version cannot be read": {"v1.36.3", world("x"), []gate.BootImage{{Source: "a", Message: "m36", Blocks: true}}, false},
+		"the next minor":                     {"v1.37.0", snapshotOf("v1.36.3"), []gate.BootImage{{Source: "a", Message: "m37", Blocks: true}}, false},
+		"a patch of what runs":               {"v1.36.9", snapshotOf("v1.36.3"), []gate.BootImage{{Source: "a", Message: "m36"}}, false},
+		"the last nodes of a move":           {"v1.36.3", snapshotOf("v1.36.3", "v1.35.4"), []gate.BootImage{{Source: "a", Message: "m36", Blocks: true}}, false},
+		"a minor without a rule":             {"v1.38.0", snapshotOf("v1.37.3"), nil, false},
+		"no version moves":                   {"", snapshotOf("v1.36.3"), nil, false},
+		"a target that cannot be read":       {"next", snapshotOf("v1.36.3"), nil, true},
+		"nodes whose version cannot be read": {"v1.36.3", snapshotOf("x"), []gate.BootImage{{Source: "a", Message: "m36", Blocks: true}}, false},
 	} {
-		got, err := bootImages(context.Background(), c, tc.target, tc.nodes.lowest())
+		got, err := readBootImages(context.Background(), c, tc.target, tc.nodes.lowestKubelet())
 		if (err != nil) != tc.fails || cmp.Diff(tc.want, got) != "" {
 			t.Errorf("%s: %v %s", name, err, cmp.Diff(tc.want, got))
 		}

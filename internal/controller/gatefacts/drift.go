@@ -10,9 +10,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// driftOf is what a node's agent says of what somebody changed, less what the pool's
-// policy ignores. What the policy repairs comes back with the update. That a person
-// took the node back, or that it went back by itself, is never overruled by a policy.
+// driftOf are the local changes that a node's agent reports, without those that the pool's
+// policy ignores. The update repairs those that the policy repairs. No policy overrules a
+// node that an administrator rolled back, or that rolled itself back.
 func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 	if nu == nil || nu.Status.Observed == nil {
 		return nil
@@ -20,22 +20,22 @@ func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 	fields := nu.Status.Observed.Fields
 	var out []gate.Drift
 	if left := fields[model.FieldOSLeft]; left != "" {
-		out = append(out, gate.Drift{Kind: gate.DriftLeft, Detail: "somebody took it back from " + left + ", which is wanted still, to " + fields[model.FieldOSImage] + "; that is not undone by itself"})
+		out = append(out, gate.Drift{Kind: gate.DriftLeft, Detail: "an administrator rolled it back from " + left + ", which is still wanted, to " + fields[model.FieldOSImage] + "; refit does not undo that"})
 	}
 	if failed := fields[model.FieldOSFailed]; failed != "" {
-		out = append(out, gate.Drift{Kind: gate.DriftFailed, Detail: "it went back by itself from the OS image that is wanted still: " + failed})
+		out = append(out, gate.Drift{Kind: gate.DriftFailed, Detail: "it rolled itself back from the OS image that is still wanted: " + failed})
 	}
 	policy := fields[model.FieldDriftPolicy]
 	if policy == model.DriftIgnore {
 		return out
 	}
 	if d := fields[model.FieldFilesDrift]; d != "" {
-		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d, Mended: policy == model.DriftRepair})
+		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d, RepairedByUpdate: policy == model.DriftRepair})
 	}
 	for _, path := range slices.Sorted(maps.Keys(fields)) {
 		if kind, ok := strings.CutPrefix(path, model.FieldOSDrift); ok {
 			// Layered packages go by a person's hand alone.
-			out = append(out, gate.Drift{Kind: kind, Detail: fields[path], Mended: policy == model.DriftRepair && kind != gate.DriftPackages})
+			out = append(out, gate.Drift{Kind: kind, Detail: fields[path], RepairedByUpdate: policy == model.DriftRepair && kind != gate.DriftPackages})
 		}
 	}
 	return out

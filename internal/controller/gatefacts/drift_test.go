@@ -15,18 +15,18 @@ import (
 func TestDriftOf(t *testing.T) {
 	says := map[string]string{model.FieldFilesDrift: "/etc/motd is not as refit wrote it", "os/drift": "LayeredPackages,UsrOverlay", "os/drift/UsrOverlay": "/usr was unlocked", "os/drift/LayeredPackages": "vim"}
 	files, overlay, packages := gate.Drift{Kind: gate.DriftFiles, Detail: says[model.FieldFilesDrift]}, gate.Drift{Kind: gate.DriftOverlay, Detail: "/usr was unlocked"}, gate.Drift{Kind: gate.DriftPackages, Detail: "vim"}
-	mended := func(d gate.Drift) gate.Drift { d.Mended = true; return d }
-	left := gate.Drift{Kind: gate.DriftLeft, Detail: "somebody took it back from sha256:b, which is wanted still, to sha256:a; that is not undone by itself"}
-	failed := gate.Drift{Kind: gate.DriftFailed, Detail: "it went back by itself from the OS image that is wanted still: sha256:b: it was not Ready"}
+	repaired := func(d gate.Drift) gate.Drift { d.RepairedByUpdate = true; return d }
+	left := gate.Drift{Kind: gate.DriftLeft, Detail: "an administrator rolled it back from sha256:b, which is still wanted, to sha256:a; refit does not undo that"}
+	failed := gate.Drift{Kind: gate.DriftFailed, Detail: "it rolled itself back from the OS image that is still wanted: sha256:b: it was not Ready"}
 	for name, c := range map[string]struct {
 		policy string
 		left   bool
 		want   []gate.Drift
 	}{
-		"report":                          {"", false, []gate.Drift{files, packages, overlay}},
-		"repair, but for packages":        {model.DriftRepair, false, []gate.Drift{mended(files), packages, mended(overlay)}},
-		"ignore":                          {model.DriftIgnore, false, nil},
-		"taken back, whatever is ignored": {model.DriftIgnore, true, []gate.Drift{left}},
+		"report":                        {"", false, []gate.Drift{files, packages, overlay}},
+		"repair, but for packages":      {model.DriftRepair, false, []gate.Drift{repaired(files), packages, repaired(overlay)}},
+		"ignore":                        {model.DriftIgnore, false, nil},
+		"rolled back, although ignored": {model.DriftIgnore, true, []gate.Drift{left}},
 	} {
 		fields := map[string]string{}
 		for k, v := range says {
@@ -45,7 +45,7 @@ func TestDriftOf(t *testing.T) {
 	}
 	fields := map[string]string{model.FieldOSFailed: "sha256:b: it was not Ready", model.FieldDriftPolicy: model.DriftIgnore, model.FieldFilesDrift: "x"}
 	if d := cmp.Diff([]gate.Drift{failed}, driftOf(&v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: fields}}})); d != "" {
-		t.Error("it went back by itself, whatever is ignored:", d)
+		t.Error("a policy ignores a node that rolled itself back:", d)
 	}
 	if driftOf(nil) != nil || driftOf(&v1alpha1.NodeUpdate{}) != nil {
 		t.Error("of a node that says nothing")

@@ -1,10 +1,9 @@
-// Package gatefacts gathers what the gate looks at besides the images: the
+// Package gatefacts gathers the facts that the gate checks in addition to the images: the
 // health of the nodes, pods and budgets, webhooks, APIs in use, accepted risks.
 //
-// Promise: it writes nothing. What cannot be read is named as unknown to the
-// check that needs it; it never counts as a yes by being left out. Answers that
-// cost the API server a list of all pods are remembered for seconds, and are
-// asked again after a restart.
+// Promise: it writes nothing. A fact that cannot be read is unknown to the check that
+// needs it, and never counts as passed. Answers that cost the API server a list of all
+// pods are cached for seconds, and read again after a restart.
 //
 // Input: what the updates' reconciler has gathered, and a client that reads.
 // Output: parts of gate.Input, and the gate's answers as the status shows them.
@@ -47,12 +46,12 @@ const (
 	nodesPerSecond = 50
 )
 
-// World is what was gathered already.
-type World struct {
+// Snapshot is what was gathered already.
+type Snapshot struct {
 	Now   time.Time
 	Nodes []*corev1.Node
 	Moves *Moves
-	// Budgets is how many nodes of a pool may be away at once, by its name.
+	// Budgets is how many nodes of a pool may be unavailable at once, by its name.
 	Budgets map[string]int
 }
 
@@ -60,30 +59,30 @@ type World struct {
 type Gatherer struct {
 	// Live reads past any cache.
 	Live client.Reader
-	// APIMetrics opens the API server's metrics; nil: they are not looked at.
+	// APIMetrics opens the API server's metrics; nil does not read them.
 	APIMetrics clusterfacts.Metrics
-	// APIAt opens those of the API server at an address: each counts only what it was
-	// asked itself. nil: only APIMetrics is looked at.
+	// APIAt opens the metrics of the API server at an address: each server counts only its
+	// own requests. nil reads APIMetrics only.
 	APIAt func(address string) clusterfacts.Metrics
 
 	mu    sync.Mutex
-	looks looks
+	looks surveys
 }
 
-// looks remembers answers for a while, so that a gate that is asked at every
+// surveys remembers answers for a while, so that a gate that is asked at every
 // event does not list all pods each time. What is lost with the process is
 // asked again.
-type looks struct {
+type surveys struct {
 	// pods by update.
 	pods  map[types.UID]*memo[survey]
 	hooks memo[[]gate.Webhook]
-	apis  memo[clusterfacts.InUse]
+	apis  memo[clusterfacts.APIsInUse]
 }
 
 // maxSurveys are kept: updates that wait at the gate are few.
 const maxSurveys = 8
 
-func (l *looks) of(uid types.UID) *memo[survey] {
+func (l *surveys) forUpdate(uid types.UID) *memo[survey] {
 	if len(l.pods) > maxSurveys {
 		l.pods = nil
 	}
@@ -97,48 +96,48 @@ func (l *looks) of(uid types.UID) *memo[survey] {
 }
 
 // Fill adds to the gate's input what is not about holding images.
-func (g *Gatherer) Fill(ctx context.Context, w World, u *v1alpha1.ClusterUpdate, in *gate.Input) {
+func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpdate, in *gate.Input) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	in.TargetKubernetes = w.Moves.target
 	in.Unknown, in.Pending = map[string]string{}, map[string]bool{}
-	in.Lasts = w.lasts()
+	in.Lasts = w.estimatedDuration()
 	for _, a := range u.Spec.AcceptedRisks {
 		in.Accepted = append(in.Accepted, gate.Risk{Check: a.Check, Reason: a.Reason, Until: a.Until.Time})
 	}
-	mute(in)
+	markUnobservedControlPlanes(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
-	rules := clusterfacts.RulesOf(u.Spec.Drain).Among(slices.Clone(w.Nodes)) // it is asked beside: the next look changes the nodes in their places
+	rules := clusterfacts.RulesOf(u.Spec.Drain).Among(slices.Clone(w.Nodes)) // the survey runs in the background, the caller changes its list
 	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
-	all, err := g.looks.of(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
+	all, err := g.looks.forUpdate(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
 		return surveyOf(ctx, g.Live, w.Moves.drained, rules)
 	})
-	in.Pulls, in.Images, in.DrainVerdicts = all.Pulls, all.images, drain.Preflight(all.Pods, rules.Options())
-	missing(in, err, "budgets", "image-pulls", "image-references")
+	in.Pulls, in.Images, in.DrainWarnings = all.Pulls, all.images, drain.Preflight(all.Pods, rules.Options())
+	addMissingFact(in, err, "budgets", "image-pulls", "image-references")
 	in.Webhooks, err = g.looks.hooks.get(ctx, w.Now, max(lookEvery, stretch), "", func(ctx context.Context) ([]gate.Webhook, error) {
 		return clusterfacts.Webhooks(ctx, g.Live)
 	})
-	missing(in, err, "webhooks")
+	addMissingFact(in, err, "webhooks")
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
-	in.BootImages, err = bootImages(ctx, g.Live, in.TargetKubernetes, w.lowest())
-	missing(in, err, "boot-images")
-	in.OSImages, err = osImages(ctx, g.Live, w.Moves.booting)
-	missing(in, err, "os-images-held")
+	in.BootImages, err = readBootImages(ctx, g.Live, in.TargetKubernetes, w.lowestKubelet())
+	addMissingFact(in, err, "boot-images")
+	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting)
+	addMissingFact(in, err, "os-images-held")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}
-	use, err := g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) (clusterfacts.InUse, error) {
-		return clusterfacts.InUseOnAll(ctx, g.Live, g.APIMetrics, g.APIAt)
+	use, err := g.looks.apis.get(ctx, w.Now, max(readEvery, stretch), "", func(ctx context.Context) (clusterfacts.APIsInUse, error) {
+		return clusterfacts.ListAPIsInUse(ctx, g.Live, g.APIMetrics, g.APIAt)
 	})
-	missing(in, err, "removed-apis")
+	addMissingFact(in, err, "removed-apis")
 	if in.RemovedAPIs = use.APIs; use.Missing != "" {
 		in.Unknown["removed-apis"] = use.Missing
 	}
 }
 
-// missing says which checks have to do without a fact: those wait that will have
+// addMissingFact says which checks have to do without a fact: those wait that will have
 // it soon.
-func missing(in *gate.Input, err error, checks ...string) {
+func addMissingFact(in *gate.Input, err error, checks ...string) {
 	for _, c := range checks {
 		switch {
 		case errors.Is(err, errPending):
@@ -149,9 +148,9 @@ func missing(in *gate.Input, err error, checks ...string) {
 	}
 }
 
-// lasts is a careful guess of how long a plan takes: control planes one by one,
+// estimatedDuration is a careful guess of how long a plan takes: control planes one by one,
 // then each pool as wide as its budget.
-func (w World) lasts() time.Duration {
+func (w Snapshot) estimatedDuration() time.Duration {
 	total := time.Duration(w.Moves.controlPlanes) * perNode
 	for pool, n := range w.Moves.workers {
 		width := max(1, w.Budgets[pool])
@@ -169,18 +168,18 @@ func (m *Moves) Node(g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, now 
 	_, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]
 	g.ForeignCordon = n.Spec.Unschedulable && !ours
 	if nu == nil || nu.Status.Health == nil {
-		g.Mute = g.AgentKnown
+		g.HealthUnknown = g.AgentKnown
 		return heartbeatSkew(g, nu, now)
 	}
 	healthFacts(g, nu.Status.Health, m.snapshots[n.Name])
 	return false
 }
 
-// mute names the control-plane nodes of whose health nobody speaks.
-func mute(in *gate.Input) {
+// markUnobservedControlPlanes names the control-plane nodes whose health no agent reports.
+func markUnobservedControlPlanes(in *gate.Input) {
 	var names []string
 	for _, g := range in.Nodes {
-		if g.ControlPlane && g.Mute {
+		if g.ControlPlane && g.HealthUnknown {
 			names = append(names, g.Name)
 		}
 	}
@@ -270,7 +269,7 @@ func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth, snapshot bool) {
 	if e := h.Etcd; e != nil {
 		g.Etcd = &gate.Etcd{Healthy: e.Healthy, Message: e.Message, Size: e.SizeBytes, InUse: e.InUseBytes, Quota: e.QuotaBytes}
 		if snapshot && e.SizeBytes > 0 {
-			g.Snapshot = model.SnapshotRoom(e.SizeBytes)
+			g.Snapshot = model.EtcdSnapshotSpace(e.SizeBytes)
 		}
 	}
 	if s := h.ClockSkewSeconds; s != nil {
@@ -284,7 +283,7 @@ func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth, snapshot bool) {
 func Answers(u *v1alpha1.ClusterUpdate, res gate.Result, out *v1alpha1.ClusterUpdateStatus) {
 	out.Checks, out.AcceptedRisks = nil, nil
 	for _, a := range res.Answers {
-		out.Checks = append(out.Checks, v1alpha1.GateCheck{Name: a.Name, Result: v1alpha1.CheckResult(a.Result), Verdicts: int32(a.Verdicts), Warnings: int32(a.Warnings)})
+		out.Checks = append(out.Checks, v1alpha1.GateCheck{Name: a.Name, Result: v1alpha1.CheckResult(a.Result), Verdicts: int32(a.Blockers), Warnings: int32(a.Warnings)})
 	}
 	given := map[string]v1alpha1.AcceptedRisk{}
 	for _, a := range u.Spec.AcceptedRisks {

@@ -71,7 +71,7 @@ func pod(ns, name, node string, labels map[string]string, change ...func(*corev1
 	return p
 }
 
-// What the gate looks at is read from a real API server with the controller's
+// The facts of the gate are read from a real API server with the controller's
 // own rights, and leads to sentences that name objects.
 func TestFactsOfACluster(t *testing.T) {
 	cfg := apitest.Start(t)
@@ -100,7 +100,7 @@ func TestFactsOfACluster(t *testing.T) {
 	in := base()
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: "1"}}
 	fill := func() {
-		w := world()
+		w := testSnapshot()
 		for i, n := range in.Nodes {
 			w.Moves.Node(n, w.Nodes[i], nil, w.Now)
 		}
@@ -119,7 +119,7 @@ func TestFactsOfACluster(t *testing.T) {
 		"webhook pods.policy.test of ValidatingWebhookConfiguration/policy fails closed, and all its backends (policy/hook) are on node n2, which is drained; it is asked about their own pods too",
 	} {
 		if !said(r, want) {
-			t.Errorf("%q is not said:\n%+v\n%+v", want, r.Verdicts, r.Warnings)
+			t.Errorf("%q is not said:\n%+v\n%+v", want, r.Blockers, r.Warnings)
 		}
 	}
 
@@ -179,8 +179,8 @@ func base() gate.Input {
 	return in
 }
 
-func world() gatefacts.World {
-	w := gatefacts.World{Now: time.Now()}
+func testSnapshot() gatefacts.Snapshot {
+	w := gatefacts.Snapshot{Now: time.Now()}
 	plan := model.Plan{Target: model.Target{Kubernetes: "v1.36.3"}}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.Nodes = append(w.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}})
@@ -191,7 +191,7 @@ func world() gatefacts.World {
 }
 
 func said(r gate.Result, part string) bool {
-	for _, v := range append(append([]model.Verdict{}, r.Verdicts...), r.Warnings...) {
+	for _, v := range append(append([]model.Blocker{}, r.Blockers...), r.Warnings...) {
 		if strings.Contains(v.Message, part) {
 			return true
 		}
@@ -203,7 +203,7 @@ func said(r gate.Result, part string) bool {
 func TestFactsOfNodes(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	w := world()
+	w := testSnapshot()
 	w.Now = now
 	w.Nodes[1].Spec.Unschedulable = true
 	w.Nodes[2].Spec.Unschedulable = true
@@ -225,26 +225,26 @@ func TestFactsOfNodes(t *testing.T) {
 	}
 	(&gatefacts.Gatherer{Live: failing{}}).Fill(t.Context(), w, &v1alpha1.ClusterUpdate{}, &in)
 	r := gate.Decide(in)
-	for _, want := range []string{"node n2 reports DiskPressure", "node n2 was cordoned by somebody else", "certificate apiserver.crt of node n1", "etcd on node n1 is not healthy: NOSPACE",
+	for _, want := range []string{"node n2 reports DiskPressure", "node n2 was cordoned, but not by refit", "certificate apiserver.crt of node n1", "etcd on node n1 is not healthy: NOSPACE",
 		"90 percent of its quota", "clock of node n1 is more than 2m0s behind", "clock of node n2 is more than 2m0s ahead of", "kubelet of node n1",
-		"check budgets (can the nodes be drained?) could not be asked in full: list disruption budgets: the API server is away", "check webhooks"} {
+		"check budgets (can the nodes be drained?) could not be asked in full: list disruption budgets: the API server is unavailable", "check webhooks"} {
 		if !said(r, want) {
-			t.Errorf("%q is not said:\n%+v\n%+v", want, r.Verdicts, r.Warnings)
+			t.Errorf("%q is not said:\n%+v\n%+v", want, r.Blockers, r.Warnings)
 		}
 	}
 	if said(r, "node n3 was cordoned") {
-		t.Error("our own cordon is nobody else's")
+		t.Error("our own cordon counts as that of another")
 	}
 }
 
-// failing is an API server that is away.
+// failing is an unavailable API server.
 type failing struct{ client.Reader }
 
 func (failing) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return errAway
+	return errUnavailable
 }
 
-var errAway = errString("the API server is away")
+var errUnavailable = errString("the API server is unavailable")
 
 type errString string
 

@@ -27,23 +27,23 @@ type survey struct {
 
 func surveyOf(ctx context.Context, c client.Reader, drained map[string]bool, rules clusterfacts.Rules) (survey, error) {
 	needed := map[string]lint.Object{}
-	asking := pulls{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
-	s, err := clusterfacts.Pods(ctx, c, drained, rules, func(p *corev1.Pod) {
+	asking := pullCounter{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
+	s, err := clusterfacts.SurveyPods(ctx, c, drained, rules, func(p *corev1.Pod) {
 		addImage(needed, p)
-		asking.see(p)
+		asking.addPod(p)
 	})
-	asking.into(&s.Pulls)
-	return survey{s, risks(needed)}, err
+	asking.writeTo(&s.Pulls)
+	return survey{s, restartRisks(needed)}, err
 }
 
-// pulls is who asks registries: pods with policy Always by who makes them, and known
+// pullCounter is who asks registries: pods with policy Always by who makes them, and known
 // products that resolve tags.
-type pulls struct {
+type pullCounter struct {
 	always    map[string]int
 	resolvers map[string]gate.Resolver
 }
 
-func (x *pulls) see(p *corev1.Pod) {
+func (x *pullCounter) addPod(p *corev1.Pod) {
 	pod, ok := auditfacts.Pod(p)
 	if !ok {
 		return
@@ -67,7 +67,7 @@ func (x *pulls) see(p *corev1.Pod) {
 // maxOwners with policy Always are named.
 const maxOwners = 5
 
-func (x *pulls) into(p *gate.Pulls) {
+func (x *pullCounter) writeTo(p *gate.Pulls) {
 	p.Always = nil
 	for _, owner := range slices.Sorted(maps.Keys(x.always)) {
 		if len(p.Always) == maxOwners {
@@ -115,8 +115,8 @@ func addImage(needed map[string]lint.Object, p *corev1.Pod) {
 	needed[owner] = o
 }
 
-// risks are the errors of the two rules that are about a restart.
-func risks(needed map[string]lint.Object) []gate.ImageRisk {
+// restartRisks are the errors of the two rules that are about a restart.
+func restartRisks(needed map[string]lint.Object) []gate.ImageRisk {
 	var objects []lint.Object
 	for _, owner := range slices.Sorted(maps.Keys(needed)) {
 		objects = append(objects, needed[owner])

@@ -43,7 +43,7 @@ func TestRisksOfWhatANodeNeeds(t *testing.T) {
 		addImage(found, p)
 	}
 	var got []string
-	for _, r := range risks(found) {
+	for _, r := range restartRisks(found) {
 		got = append(got, r.Rule+" "+r.Object+" "+r.Image)
 	}
 	if diff := cmp.Diff([]string{"T02 DaemonSet/kube-system/cni reg.example/cni:1.2.3", "T01 DaemonSet/kube-system/dns reg.example/dns:stable"}, got); diff != "" {
@@ -55,16 +55,16 @@ func TestRisksOfWhatANodeNeeds(t *testing.T) {
 // products that resolve tags.
 func TestWhoAsksRegistries(t *testing.T) {
 	t.Parallel()
-	x := pulls{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
+	x := pullCounter{always: map[string]int{}, resolvers: map[string]gate.Resolver{}}
 	for _, p := range []*corev1.Pod{
 		needed("shop", "web", "reg.example/web:1", corev1.PullAlways), needed("shop", "web", "reg.example/web:1", corev1.PullAlways),
 		needed("shop", "db", "reg.example/db:1", corev1.PullIfNotPresent), needed("keel", "keel", "ghcr.io/keel-hq/keel:1", corev1.PullIfNotPresent),
 		needed("shop", "done", "reg.example/x:1", corev1.PullAlways, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	} {
-		x.see(p)
+		x.addPod(p)
 	}
 	var got gate.Pulls
-	x.into(&got)
+	x.writeTo(&got)
 	if diff := cmp.Diff([]string{"DaemonSet shop/web (2)"}, got.Always); diff != "" {
 		t.Error(diff)
 	}

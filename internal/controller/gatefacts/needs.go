@@ -13,7 +13,7 @@ import (
 func needsOf(p model.Plan) map[string]*gate.Needs {
 	out, known := make(map[string]*gate.Needs, len(p.Nodes)), map[string]*gate.Needs{}
 	for i := range p.Nodes {
-		n := gate.Needs{Refit: version.Version(), Formats: []string{model.HoldVersion, model.PlanVersion}}
+		n := gate.Needs{Refit: version.Version(), Formats: []string{model.PinSetVersion, model.PlanVersion}}
 		for _, s := range p.Nodes[i].Steps {
 			if s.By == model.ByAgent && !slices.Contains(n.Updaters, s.Updater) {
 				n.Updaters = append(n.Updaters, s.Updater)

@@ -12,9 +12,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// osImages are the images that nodes of the plan boot, and how many of them hold
+// readOSImages are the images that nodes of the plan boot, and how many of them hold
 // theirs: what the OSImages' own look has counted. byPool are those nodes.
-func osImages(ctx context.Context, c client.Reader, byPool map[string][]string) ([]gate.OSImage, error) {
+func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]string) ([]gate.OSImage, error) {
 	if len(byPool) == 0 {
 		return nil, nil
 	}
@@ -29,8 +29,8 @@ func osImages(ctx context.Context, c client.Reader, byPool map[string][]string) 
 			if len(nodes) == 0 || p.Image == "" {
 				continue
 			}
-			o := gate.OSImage{Pool: p.Name, Image: p.Image, Nodes: len(nodes), Held: len(nodes) - lacking(p, nodes), Reason: p.PrepullReason, Message: p.PrepullMessage}
-			if o.Held < o.Nodes && o.Message == "" {
+			o := gate.OSImage{Pool: p.Name, Image: p.Image, Nodes: len(nodes), Ready: len(nodes) - nodesWithoutImage(p, nodes), Reason: p.PrepullReason, Message: p.PrepullMessage}
+			if o.Ready < o.Nodes && o.Message == "" {
 				o.Message = "nothing is known of it yet"
 			}
 			out = append(out, o)
@@ -40,8 +40,9 @@ func osImages(ctx context.Context, c client.Reader, byPool map[string][]string) 
 	return out, nil
 }
 
-// lacking counts the nodes that do not hold the image; all, while nobody has counted.
-func lacking(p v1alpha1.OSImagePool, nodes []string) int {
+// nodesWithoutImage counts the nodes that have not prepulled the image: all of them before
+// the first count.
+func nodesWithoutImage(p v1alpha1.OSImagePool, nodes []string) int {
 	var held, all int
 	if _, err := fmt.Sscanf(p.Prepulled, "%d/%d", &held, &all); err != nil {
 		return len(nodes)

@@ -14,8 +14,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// Only nodes that boot another image by the plan are asked about; what nobody has
-// counted is not held.
+// Only nodes that boot another image by the plan are asked about; an image that is not
+// counted is not prepulled.
 func TestOSImagesOfThePlan(t *testing.T) {
 	step := func(path string) []model.Step {
 		return []model.Step{{ID: "os-image", Updater: "os-image", Changes: []model.Change{{Path: path}}}}
@@ -30,11 +30,11 @@ func TestOSImagesOfThePlan(t *testing.T) {
 	o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{
 		{Name: "edge", Image: "r/os@sha256:1", Prepulled: "7/9", Missing: []string{"n2", "n3"}, PrepullReason: "ImagesMissing", PrepullMessage: "they are fetching it"},
 		{Name: "new", Image: "r/os@sha256:1"}, {Name: "other", Image: "r/os@sha256:1", Prepulled: "0/9"}}}}
-	got, err := osImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting)
+	got, err := readOSImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []gate.OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 2, Held: 1, Reason: "ImagesMissing", Message: "they are fetching it"},
+	want := []gate.OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 2, Ready: 1, Reason: "ImagesMissing", Message: "they are fetching it"},
 		{Pool: "new", Image: "r/os@sha256:1", Nodes: 1, Message: "nothing is known of it yet"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -23,8 +23,8 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag/track"
 )
 
-// WriterRole is the ClusterRole with the right to change workloads. Nobody has it
-// after an installation: who wants a track to write binds it in a namespace.
+// WriterRole is the ClusterRole with the right to change workloads. An installation does
+// not bind it: an administrator binds it in each namespace that a track may change.
 const WriterRole = "refit-image-writer"
 
 // act brings the image to the nodes, writes down what was decided, and then does
@@ -52,7 +52,7 @@ func (r *Reconciler) act(ctx context.Context, l *turn) error {
 // decide what is next, and write it down.
 func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	propose := l.o.Spec.Mode != v1alpha1.ModeWrite
-	l.keepWindows()
+	l.applyWindows()
 	list, err := r.targetsOf(ctx, l, propose)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	}
 	l.rows, l.step = track.Roll(list, l.state.Approved, l.pre, gate, propose)
 	if l.o.Spec.Freeze {
-		l.hold()
+		l.markFrozenTargets()
 	}
 	if err := r.writeProposal(ctx, l); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (r *Reconciler) targetsOf(ctx context.Context, l *turn, propose bool) ([]tr
 	for i, w := range l.ws {
 		if !propose && w.Owner == "" && !w.Kubeadm && l.state.Approved != nil && w.Changes(l.state.Approved) {
 			var err error
-			if w.Denied, err = r.denied(ctx, w); err != nil {
+			if w.Denied, err = r.writeDenial(ctx, w); err != nil {
 				return nil, err
 			}
 		}
@@ -108,9 +108,9 @@ func (r *Reconciler) targetsOf(ctx context.Context, l *turn, propose bool) ([]tr
 	return list, nil
 }
 
-// hold says of what would be begun that the track is frozen. A node that has its
-// turn goes on, and may take back what it has begun.
-func (l *turn) hold() {
+// markFrozenTargets reports for targets that would start that the track is frozen. A node
+// whose turn has started continues, and may undo it.
+func (l *turn) markFrozenTargets() {
 	begins := l.step.Write
 	switch n := l.step.Node; {
 	case n.Undo:
@@ -124,8 +124,8 @@ func (l *turn) hold() {
 	}
 }
 
-// denied says why refit may not write to a workload, with the cure.
-func (r *Reconciler) denied(ctx context.Context, w *workloads.Workload) (string, error) {
+// writeDenial returns why refit may not write to a workload, with the fix.
+func (r *Reconciler) writeDenial(ctx context.Context, w *workloads.Workload) (string, error) {
 	group, resource := "apps", strings.ToLower(w.Kind)+"s"
 	switch w.Kind {
 	case track.CronJob:
@@ -145,8 +145,8 @@ func (r *Reconciler) denied(ctx context.Context, w *workloads.Workload) (string,
 		w.Namespace, WriterRole, WriterRole, v1alpha1.SystemNamespace, v1alpha1.FieldOwnerController), nil
 }
 
-// write puts the digest into a workload's template, if it is still what was
-// looked at.
+// write sets the digest in a workload's template, if the workload has not changed since it
+// was read.
 func (r *Reconciler) write(ctx context.Context, w *workloads.Workload, approved *track.Image) error {
 	before, ok := w.Object.DeepCopyObject().(client.Object)
 	if !ok {
@@ -174,7 +174,7 @@ func (r *Reconciler) write(ctx context.Context, w *workloads.Workload, approved 
 	annotations[v1alpha1.AnnotationRuns] = strings.Join(runs, ", ")
 	w.Object.SetAnnotations(annotations)
 	err := r.Client.Patch(ctx, w.Object, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwnerTracks))
-	if conflict(err) != nil {
+	if isConflict(err) != nil {
 		return fmt.Errorf("write the digest into %s: %w", w.Key(), err)
 	}
 	if err == nil {
@@ -197,7 +197,7 @@ func (r *Reconciler) evict(ctx context.Context, w *workloads.Workload, name stri
 	if apierrors.IsTooManyRequests(err) {
 		return nil
 	}
-	if conflict(err) != nil {
+	if isConflict(err) != nil {
 		return fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return nil

@@ -18,15 +18,15 @@ import (
 )
 
 // jobs that have nodes fetch, in a namespace.
-func (w *world) jobs(namespace string) []batchv1.Job {
+func (w *testCluster) jobs(namespace string) []batchv1.Job {
 	w.t.Helper()
 	var l batchv1.JobList
 	w.must(w.admin.List(context.Background(), &l, client.InNamespace(namespace)))
 	return l.Items
 }
 
-// room of a node for images, in bytes.
-func (w *world) room(node string, free int64) {
+// setFreeBytes sets the free space for images that a node reports.
+func (w *testCluster) setFreeBytes(node string, free int64) {
 	w.t.Helper()
 	nu := w.node(node)
 	nu.Status.FileSystems = []v1alpha1.FileSystem{{Name: "images", ID: "1", FreeBytes: free, TotalBytes: 1 << 40}}
@@ -37,7 +37,7 @@ func (w *world) room(node string, free int64) {
 // own secrets: refit names them and reads none, has nothing run, and asks for room
 // before.
 func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	const secret = "shop-registry"
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	tagged := w.reg.Ref("shop/app:2.6.2-rev1")
@@ -47,24 +47,24 @@ func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
 			Spec:   corev1.PodSpec{NodeName: node, ImagePullSecrets: []corev1.LocalObjectReference{{Name: secret}}, Containers: []corev1.Container{{Name: "app", Image: tagged}}},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Ready: true, ImageID: w.reg.Ref("shop/app@" + a)}}}})
 	}
-	w.well("app", 2, true)
+	w.setRollout("app", 2, true)
 	w.newTrack()
-	w.look("app")
+	w.reconcile("app")
 	var set v1alpha1.PinnedImageSet
 	w.must(w.admin.Get(t.Context(), client.ObjectKey{Name: "track-app"}, &set))
 	size := set.Spec.Groups[0].Images[0].SizeBytes
 	if !set.Spec.FromRegistry || !set.Spec.ByKubelet || size <= 0 {
 		t.Fatalf("%+v", set.Spec)
 	}
-	w.agents("app", false)
-	o := w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "needs credentials", "kubectl -n shop create rolebinding")
+	w.simulateAgents("app", false)
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "needs credentials", "kubectl -n shop create rolebinding")
 	w.grant("shop")
 
-	t.Log("a node without room is not told to fetch")
-	w.room("n1", 4*size-1)
-	w.room("n2", 4*size)
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "node n1 needs", "bytes are free")
+	t.Log("a node without free space gets no job")
+	w.setFreeBytes("n1", 4*size-1)
+	w.setFreeBytes("n2", 4*size)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "node n1 needs", "bytes are free")
 	jobs := w.jobs("shop")
 	if len(jobs) != 1 {
 		t.Fatalf("%d jobs", len(jobs))
@@ -76,9 +76,9 @@ func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
 		t.Fatalf("%+v", jobs[0].Spec)
 	}
 
-	t.Log("a look at a fetch that is under way makes nothing new, and says what the kubelet says")
-	w.room("n1", 1<<40)
-	w.look("app")
+	t.Log("a reconcile during a pull creates no second job and reports the message of the kubelet")
+	w.setFreeBytes("n1", 1<<40)
+	w.reconcile("app")
 	if n := len(w.jobs("shop")); n != 2 {
 		t.Fatalf("%d jobs", n)
 	}
@@ -86,8 +86,8 @@ func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
 		Spec: corev1.PodSpec{NodeName: "n2", Containers: []corev1.Container{{Name: "fetch", Image: c.Image}}},
 		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "fetch", State: corev1.ContainerState{
 			Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "401 with a token in it"}}}}}})
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "node n2: its kubelet cannot fetch the image (ErrImagePull)", "describe pod fetches")
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "node n2: its kubelet cannot fetch the image (ErrImagePull)", "describe pod fetches")
 	text, err := json.Marshal(o.Status)
 	w.must(err)
 	if strings.Contains(string(text), "401 with") {
@@ -96,8 +96,8 @@ func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
 	if n := len(w.jobs("shop")); n != 2 {
 		t.Fatalf("%d jobs", n)
 	}
-	w.agents("app", true)
-	w.look("app")
+	w.simulateAgents("app", true)
+	w.reconcile("app")
 	if got := w.image("app"); got != w.reg.Ref("shop/app:2.6.2-rev1@"+a) {
 		t.Fatalf("it runs %s", got)
 	}
@@ -106,16 +106,16 @@ func TestKubeletsFetchWithThePodsSecrets(t *testing.T) {
 // A track's own secret is used where the pods have none, in refit's own namespace,
 // where that right is part of the installation.
 func TestKubeletsFetchWithTheTracksSecret(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	a := w.reg.Push("shop/app", registrytest.Image{Version: "2.6.2", Layers: []string{"one"}}, "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "site-registry"}, Type: corev1.SecretTypeDockerConfigJson,
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"` + w.reg.Addr + `":{"username":"u","password":"p"}}}`)}})
 	w.create(deployment("app", w.reg.Ref("shop/app:2.6.2-rev1"), 1))
-	w.runs("app", a)
+	w.runDigests("app", a)
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.PullSecret = &v1alpha1.PullSecret{Name: "site-registry"} })
-	w.look("app")
-	w.agents("app", false)
-	w.look("app")
+	w.reconcile("app")
+	w.simulateAgents("app", false)
+	w.reconcile("app")
 	if jobs := w.jobs(v1alpha1.BuildsNamespace); len(jobs) != 1 || jobs[0].Spec.Template.Spec.ImagePullSecrets[0].Name != "site-registry" {
 		t.Fatalf("%+v", jobs)
 	}

@@ -23,7 +23,7 @@ import (
 // publisher makes a history as the four cases do: which tags are new and
 // which move.
 type publisher struct {
-	w          *world
+	w          *testCluster
 	minor, fix int
 	rev, build int
 	digest     string
@@ -45,7 +45,7 @@ func (p *publisher) publish(n int) string {
 		what = "new version"
 		p.fix, p.rev, p.build = p.fix+1, 1, 0
 	case n < 4:
-		what = "mended definition"
+		what = "fixed definition"
 		p.rev, p.build = p.rev+1, 0
 	}
 	p.build++
@@ -57,11 +57,10 @@ func (p *publisher) publish(n int) string {
 
 var all = []string{v1alpha1.ClassSecurity, v1alpha1.ClassRebuild, v1alpha1.ClassImageFix, v1alpha1.ClassNewVersion}
 
-// A made history of 60 images over the four cases: every change is found within
-// one look, named by its long tag, and a look that finds nothing new asks once a
-// tag and writes nothing.
+// A generated history of 60 images over the four cases. One poll finds every change and names
+// it by its long tag. A poll without a change sends one request per tag and writes nothing.
 func TestAHistoryOfSixtyImages(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	p := &publisher{w: w, minor: 5}
 	p.publish(0)
 	tracks := map[string]v1alpha1.TrackFollow{
@@ -80,7 +79,7 @@ func TestAHistoryOfSixtyImages(t *testing.T) {
 		w.now = w.now.Add(5 * time.Hour) // the listing is due as well
 		want := map[string]string{"latest": p.digest, "newest": p.digest, "short": p.digest, "line": w.reg.Resolve("shop/app", firstLine)}
 		for name, digest := range want {
-			o := w.look(name)
+			o := w.reconcile(name)
 			if o.Status.Approved == nil || o.Status.Approved.Digest != digest {
 				t.Fatalf("image %d (%s), track %s: %+v, want %s; candidates %+v", p.images, p.long, name, o.Status.Approved, digest, o.Status.Candidates)
 			}
@@ -89,7 +88,7 @@ func TestAHistoryOfSixtyImages(t *testing.T) {
 			}
 		}
 		if step%10 == 9 {
-			w.quiet(tracks)
+			w.checkQuietPolls(tracks)
 		}
 	}
 	if len(seen) < 4 || p.images != 60 {
@@ -97,142 +96,142 @@ func TestAHistoryOfSixtyImages(t *testing.T) {
 	}
 }
 
-// quiet lets all tracks look when nothing happened; once before, so that tags that
-// were left are dropped.
-func (w *world) quiet(tracks map[string]v1alpha1.TrackFollow) {
+// checkQuietPolls reconciles all tracks after nothing changed and checks that they write
+// nothing. One reconcile before drops the tags that are no longer followed.
+func (w *testCluster) checkQuietPolls(tracks map[string]v1alpha1.TrackFollow) {
 	w.t.Helper()
 	w.now = w.now.Add(70 * time.Minute)
 	for name := range tracks {
-		w.look(name)
+		w.reconcile(name)
 	}
 	w.now = w.now.Add(70 * time.Minute) // the listing is not due
 	for name := range tracks {
 		tags := len(w.track(name).Status.Tags)
-		w.asked.take()
-		w.api.take()
-		w.look(name)
-		if asked, _ := w.asked.take(); asked > tags {
+		w.asked.takeCounts()
+		w.api.takeCounts()
+		w.reconcile(name)
+		if asked, _ := w.asked.takeCounts(); asked > tags {
 			w.t.Fatalf("track %s: %d questions for %d tags", name, asked, tags)
 		}
-		if _, writes := w.api.take(); len(writes) > 0 {
+		if _, writes := w.api.takeCounts(); len(writes) > 0 {
 			w.t.Fatalf("track %s writes: %v", name, writes)
 		}
 	}
 }
 
-// Whatever the registry does, what is approved stays, the reason is said
-// once, and what happened meanwhile is found when it is back.
+// While a registry fails, the approved digest stays and the status reports the reason once.
+// When the registry is back, the track finds what changed meanwhile.
 func TestARegistryInTrouble(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) {
 		s.Targets, s.Automatic = nil, []string{v1alpha1.ClassRebuild}
 	})
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 
-	t.Log("it is away")
+	t.Log("the registry is unreachable")
 	w.reg.Stop()
-	w.later()
-	o := w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryUnreachable, "shop/app")
+	w.nextPoll()
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryUnreachable, "shop/app")
 	if o.Status.Approved.Digest != a {
 		t.Fatalf("%+v", o.Status)
 	}
 	since := o.Status.PollError.Since
-	w.later()
-	w.api.take()
-	if o = w.look("app"); !o.Status.PollError.Since.Equal(since) {
-		t.Fatal("since when it is away is forgotten")
+	w.nextPoll()
+	w.api.takeCounts()
+	if o = w.reconcile("app"); !o.Status.PollError.Since.Equal(since) {
+		t.Fatal("the start of the outage is lost")
 	}
-	if _, writes := w.api.take(); len(writes) > 0 {
-		t.Fatalf("it says the same again: %v", writes)
+	if _, writes := w.api.takeCounts(); len(writes) > 0 {
+		t.Fatalf("the same status is written again: %v", writes)
 	}
 	w.reg.Resume()
 	b := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
-	w.later()
-	if o = w.look("app"); o.Status.Approved.Digest != b || o.Status.PollError != nil {
+	w.nextPoll()
+	if o = w.reconcile("app"); o.Status.Approved.Digest != b || o.Status.PollError != nil {
 		t.Fatalf("%+v", o.Status)
 	}
 
-	t.Log("it limits")
+	t.Log("the registry limits the rate")
 	w.asked.set(func(r *http.Request) *http.Response {
 		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"36000"}}, Body: http.NoBody, Request: r}
 	})
-	w.later()
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryRateLimited)
+	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryRateLimited)
 	w.asked.set(nil)
-	w.asked.take()
-	w.later()
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryRateLimited)
-	if asked, _ := w.asked.take(); asked != 0 {
-		t.Fatalf("it was told to wait ten hours, and asked %d times after two", asked)
+	w.asked.takeCounts()
+	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryRateLimited)
+	if asked, _ := w.asked.takeCounts(); asked != 0 {
+		t.Fatalf("Retry-After is ten hours, and the track sent %d requests after two", asked)
 	}
 	w.now = w.now.Add(9 * time.Hour)
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 
-	t.Log("it denies")
+	t.Log("the registry denies access")
 	w.asked.set(func(r *http.Request) *http.Response {
 		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}
 	})
-	w.later()
-	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryUnauthorized)
+	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryUnauthorized)
 	w.asked.set(nil)
 
-	t.Log("the tag is deleted, and comes back with what it was")
+	t.Log("the tag is deleted, and returns with the same digest")
 	w.reg.Delete("shop/app", b)
-	w.later()
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagDeleted, "2.6.2-rev1")
+	w.nextPoll()
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagDeleted, "2.6.2-rev1")
 	if o.Status.Approved.Digest != b || !o.Status.Tags[0].Deleted {
 		t.Fatalf("%+v", o.Status)
 	}
 	serial := o.Status.Serial
 	w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
-	w.later()
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+	w.nextPoll()
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 	if o.Status.Serial != serial || o.Status.Tags[0].Deleted {
 		t.Fatalf("%+v", o.Status)
 	}
 }
 
-// The mirror is asked first, and who answered is said; without it the repository
-// is asked.
+// The track polls the mirror first, and the repository if the mirror is unreachable. The
+// status names the endpoint that answered.
 func TestMirrors(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	mirror := registrytest.Start(t)
 	fresh := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
 	old := mirror.Push("copy/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
-	o := w.look("app")
+	o := w.reconcile("app")
 	if o.Status.Endpoint != mirror.Ref("copy/app") || o.Status.Approved.Digest != old {
 		t.Fatalf("%+v", o.Status)
 	}
 	if diff := cmp.Diff([]v1alpha1.UpstreamTag{{Tag: "2.6.2-rev1", Digest: fresh}}, o.Status.Upstream); diff != "" {
-		t.Errorf("what the mirror does not have yet is not said (-want +got):\n%s", diff)
+		t.Errorf("the status misses a tag that the mirror does not have yet (-want +got):\n%s", diff)
 	}
 	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
 	if p := facts.Published[w.reg.Ref("shop/app")+":2.6.2-rev1"]; p.Mirror != old || p.Digest != fresh {
 		t.Errorf("the report knows %+v", p)
 	}
 	mirror.Stop()
-	w.later()
-	if o := w.look("app"); o.Status.Endpoint != w.reg.Ref("shop/app") || o.Status.PollError != nil || len(o.Status.Candidates) != 1 || len(o.Status.Upstream) != 0 {
+	w.nextPoll()
+	if o := w.reconcile("app"); o.Status.Endpoint != w.reg.Ref("shop/app") || o.Status.PollError != nil || len(o.Status.Candidates) != 1 || len(o.Status.Upstream) != 0 {
 		t.Fatalf("%+v", o.Status)
 	}
 }
 
-// A digest that no registry has any more is said: neither a roll-back nor a node that
-// lost the image can pull it. One that only the mirror lost is not gone.
+// The status lists a digest that no registry has any more, because neither a rollback nor a
+// node that lost the image can pull it. A digest that only the mirror lost is not listed.
 func TestADigestVanishes(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	mirror := registrytest.Start(t)
 	one := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	if mirror.Push("copy/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1") != one {
 		t.Fatal("the copy is another image")
 	}
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Mirrors = nil, []string{mirror.Ref("copy/app")} })
-	if o := w.look("app"); o.Status.Approved.Digest != one || len(o.Status.DeletedDigests) != 0 {
+	if o := w.reconcile("app"); o.Status.Approved.Digest != one || len(o.Status.DeletedDigests) != 0 {
 		t.Fatalf("%+v", o.Status)
 	}
 	two := build("two")
@@ -240,12 +239,12 @@ func TestADigestVanishes(t *testing.T) {
 	w.reg.Push("shop/app", two, "2.6.2-rev1-b5.2", "2.6.2-rev1")
 	mirror.Delete("copy/app", one)
 	w.now = w.now.Add(12 * time.Hour)
-	if o := w.look("app"); len(o.Status.DeletedDigests) != 0 {
+	if o := w.reconcile("app"); len(o.Status.DeletedDigests) != 0 {
 		t.Fatalf("the repository has it still: %v", o.Status.DeletedDigests)
 	}
 	w.reg.Delete("shop/app", one)
 	w.now = w.now.Add(12 * time.Hour)
-	o := w.look("app")
+	o := w.reconcile("app")
 	if diff := cmp.Diff([]string{one}, o.Status.DeletedDigests); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
@@ -255,17 +254,17 @@ func TestADigestVanishes(t *testing.T) {
 	}
 }
 
-// A pull secret that cannot be read is said, and nothing of it is.
+// The status reports a pull secret that cannot be read, and shows nothing of its content.
 func TestThePullSecret(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.PullSecret = nil, &v1alpha1.PullSecret{Name: "pull"} })
-	says(t, w.look("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "no Secret pull in namespace refit-builds")
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "no Secret pull in namespace refit-builds")
 	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.BuildsNamespace, Name: "pull"}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("hunter2 {")}})
-	o := w.look("app")
-	says(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "pull")
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTrackInvalid, "pull")
 	for _, c := range o.Status.Conditions {
 		if strings.Contains(c.Message, "hunter2") {
-			t.Fatal("the secret is told")
+			t.Fatal("the status shows the content of the secret")
 		}
 	}
 }

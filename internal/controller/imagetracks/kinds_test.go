@@ -26,7 +26,7 @@ func noPreload(s *v1alpha1.ImageTrackSpec) {
 // Pods of a workload that replaces only what goes are evicted, one after
 // the other, and the API server itself keeps the budget.
 func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	ctx := context.Background()
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	three := int32(3)
@@ -71,7 +71,7 @@ func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
 		}
 		return out
 	}
-	w.look("app")
+	w.reconcile("app")
 	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(set), set))
 	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + a)
 	if got := set.Spec.Template.Spec.Containers[0].Image; got != pinned || len(leaving()) > 0 {
@@ -79,12 +79,12 @@ func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
 	}
 	ready(3)
 	for i, n := range names {
-		w.look("app")
+		w.reconcile("app")
 		if got := leaving(); len(got) != 1 || got[0] != n {
 			t.Fatalf("%v leave, it is the turn of %s", got, n)
 		}
 		ready(2)
-		says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImageRolling)
+		checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImageRolling)
 		if got := leaving(); len(got) != 1 {
 			t.Fatalf("%v leave while one is not ready", got)
 		}
@@ -93,20 +93,20 @@ func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
 		pod(n, pinned)
 		ready(3)
 		if i < len(names)-1 { // the API server has taken the one disruption
-			o := w.look("app")
+			o := w.reconcile("app")
 			if got := leaving(); len(got) > 0 || !strings.Contains(o.Status.Workloads[0].Message, "allows no disruption") {
 				t.Fatalf("the budget is used up, and %v leave: %s", got, o.Status.Workloads[0].Message)
 			}
 			w.allow(budget, 1)
 		}
 	}
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 }
 
 // Spec 2.5: what a GitOps tool owns is proposed, with the whole patch; a CronJob has
 // it at its next run.
 func TestWhatIsProposed(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	ctx := context.Background()
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	argo := deployment("argo", w.reg.Ref("shop/app:2.6.2-rev1"), 1)
@@ -120,9 +120,9 @@ func TestWhatIsProposed(t *testing.T) {
 	w.newTrack(noPreload, func(s *v1alpha1.ImageTrackSpec) {
 		s.Targets = []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop"}, {Kind: "CronJob", Namespace: "shop", Name: "job"}}
 	})
-	w.look("app")
-	o := w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageProposed, "Argo CD")
+	w.reconcile("app")
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageProposed, "Argo CD")
 	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + a)
 	if got := w.image("argo"); got != w.reg.Ref("shop/app:2.6.2-rev1") {
 		t.Fatalf("what Argo CD owns was changed: %s", got)
@@ -136,22 +136,22 @@ func TestWhatIsProposed(t *testing.T) {
 	if len(cm.Data) != 1 || !strings.Contains(cm.Data["deployment.shop.argo.yaml"], pinned) {
 		t.Fatalf("%v", cm.Data)
 	}
-	w.steady("app")
+	w.checkNothingWritten("app")
 
 	t.Log("when it was taken over, nothing is proposed any more")
 	w.setImage("argo", pinned)
-	w.well("argo", 1, true)
-	w.look("app")
+	w.setRollout("argo", 1, true)
+	w.reconcile("app")
 	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(&cm), &cm))
 	if len(cm.Data) != 0 {
 		t.Fatalf("%v", cm.Data)
 	}
 
 	t.Log("a track that only proposes writes nothing, also where it may")
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) { s.Mode, s.Automatic = v1alpha1.ModePropose, all })
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Mode, s.Automatic = v1alpha1.ModePropose, all })
 	b := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1")
-	w.later()
-	o = w.look("app")
+	w.nextPoll()
+	o = w.reconcile("app")
 	w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(job), job))
 	if got := job.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Image; got != pinned || o.Status.Approved.Digest != b {
 		t.Fatalf("the CronJob has %s, approved %+v", got, o.Status.Approved)
@@ -160,11 +160,11 @@ func TestWhatIsProposed(t *testing.T) {
 
 // Two tracks that want the same workload do not take turns.
 func TestTwoTracksDoNotTakeTurns(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	w.reg.Push("shop/app", build("two"), "2.6.3-rev1-b1.1", "2.6.3-rev1")
 	w.create(deployment("app", w.reg.Ref("shop/app:2.6.2-rev1"), 1))
-	w.runs("app", a)
+	w.runDigests("app", a)
 	w.grant("shop")
 	w.newTrack(noPreload)
 	w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"),
@@ -174,13 +174,13 @@ func TestTwoTracksDoNotTakeTurns(t *testing.T) {
 	last := w.image("app")
 	for range 8 {
 		for _, name := range []string{"app", "other"} {
-			w.later()
-			w.look(name)
+			w.nextPoll()
+			w.reconcile(name)
 			if now := w.image("app"); now != last {
 				written[now]++
 				last = now
 			}
-			w.well("app", 1, true)
+			w.setRollout("app", 1, true)
 		}
 	}
 	for image, n := range written {

@@ -19,7 +19,7 @@ import (
 )
 
 // mirror is a static pod as the kubelet shows it.
-func (w *world) mirror(name, node, image, digest string) {
+func (w *testCluster) mirror(name, node, image, digest string) {
 	w.t.Helper()
 	w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name + "-" + node, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}},
 		Spec: corev1.PodSpec{NodeName: node, HostNetwork: true, Containers: []corev1.Container{{Name: "app", Image: image}}},
@@ -28,7 +28,7 @@ func (w *world) mirror(name, node, image, digest string) {
 }
 
 // manifest changes the image of a static pod, as the kubelet shows it.
-func (w *world) manifest(node, image string) {
+func (w *testCluster) manifest(node, image string) {
 	w.t.Helper()
 	var p corev1.Pod
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "proxy-" + node}, &p))
@@ -36,7 +36,7 @@ func (w *world) manifest(node, image string) {
 	w.must(w.admin.Update(context.Background(), &p))
 }
 
-func (w *world) node(name string) *v1alpha1.NodeUpdate {
+func (w *testCluster) node(name string) *v1alpha1.NodeUpdate {
 	w.t.Helper()
 	nu := &v1alpha1.NodeUpdate{}
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, nu))
@@ -44,10 +44,10 @@ func (w *world) node(name string) *v1alpha1.NodeUpdate {
 }
 
 // run of a node, nil if it was permitted nothing.
-func (w *world) run(name string) *v1alpha1.NodeRun { return w.node(name).Spec.Run }
+func (w *testCluster) run(name string) *v1alpha1.NodeRun { return w.node(name).Spec.Run }
 
 // report is what the node's agent says of its run; it also lives.
-func (w *world) report(name string, state v1alpha1.RunState, reason, message string) {
+func (w *testCluster) report(name string, state v1alpha1.RunState, reason, message string) {
 	w.t.Helper()
 	nu := w.node(name)
 	began := metav1.NewTime(w.now)
@@ -62,8 +62,8 @@ func (w *world) report(name string, state v1alpha1.RunState, reason, message str
 	w.must(w.admin.Status().Update(context.Background(), nu))
 }
 
-// works: the agent of a node does what it is permitted.
-func (w *world) works(name string) {
+// succeed simulates an agent that runs the permitted step with success.
+func (w *testCluster) succeed(name string) {
 	w.t.Helper()
 	p := model.StaticPodImages{}
 	w.must(p.Read(w.run(name).Steps[0].Params))
@@ -72,7 +72,7 @@ func (w *world) works(name string) {
 }
 
 // permitted are the nodes that were permitted something and have not ended it.
-func (w *world) permitted() string {
+func (w *testCluster) permitted() string {
 	var out []string
 	var l v1alpha1.NodeUpdateList
 	w.must(w.admin.List(context.Background(), &l, client.InNamespace(v1alpha1.NodesNamespace)))
@@ -84,7 +84,7 @@ func (w *world) permitted() string {
 	return strings.Join(out, " ")
 }
 
-func (w *world) readyNodes() {
+func (w *testCluster) readyNodes() {
 	w.t.Helper()
 	for _, name := range []string{"n1", "n2", "n3"} {
 		var n corev1.Node
@@ -98,8 +98,9 @@ func (w *world) readyNodes() {
 	}
 }
 
-// row of a workload in a track's status.
-func row(t *testing.T, o *v1alpha1.ImageTrack, workload, state string, words ...string) {
+// checkWorkload checks the state of a workload in the status of a track, and the words of its
+// message.
+func checkWorkload(t *testing.T, o *v1alpha1.ImageTrack, workload, state string, words ...string) {
 	t.Helper()
 	for _, k := range o.Status.Workloads {
 		if k.Workload != workload {
@@ -118,18 +119,17 @@ func row(t *testing.T, o *v1alpha1.ImageTrack, workload, state string, words ...
 	t.Fatalf("no %s in %+v", workload, o.Status.Workloads)
 }
 
-// Static pods last, by the agents of their nodes, one node
-// after the other and the control plane at the end; what fails is taken back and
-// halts; what is kubeadm's is not touched; a controller that forgets everything
-// between any two looks goes on.
+// Static pods follow the other workloads. The agents write the manifests one node after the
+// other, the control plane last. A failed write is undone and halts the track; manifests of
+// kubeadm stay unchanged. A controller that restarts between any two reconciles resumes.
 func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	const proxy, etcd = "StaticPod/kube-system/proxy", "StaticPod/kube-system/etcd"
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	tagged := w.reg.Ref("shop/app:2.6.2-rev1")
 	w.readyNodes()
 	w.create(deployment("app", tagged, 3))
-	w.runs("app", a, a, a)
+	w.runDigests("app", a, a, a)
 	for _, n := range []string{"n1", "n2", "n3"} {
 		w.mirror("proxy", n, tagged, a)
 	}
@@ -138,40 +138,40 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 	w.newTrack(func(s *v1alpha1.ImageTrackSpec) {
 		s.Targets = append([]v1alpha1.TrackTarget{{Kind: "StaticPod", Namespace: metav1.NamespaceSystem}}, s.Targets...)
 	})
-	// look as a controller that was started just now.
+	// look reconciles with a controller that was just started.
 	look := func() *v1alpha1.ImageTrack {
 		t.Helper()
 		w.restart()
-		return w.look("app")
+		return w.reconcile("app")
 	}
 	o := look()
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageNeedsApproval)
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) {
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageNeedsApproval)
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
 		s.Approvals = []v1alpha1.TrackApproval{{Digest: b, Serial: o.Status.Candidates[0].Serial, ApprovedBy: "ann", Reason: "CVE-2026-1"}}
 	})
 	look()
-	w.agents("app", true)
+	w.simulateAgents("app", true)
 	w.grant("shop")
-	row(t, look(), proxy, "Waiting", "it is the turn of Deployment/shop/app")
-	w.runs("app", b, b, b)
-	row(t, look(), proxy, "Blocked", "kubectl -n kube-system create rolebinding")
+	checkWorkload(t, look(), proxy, "Waiting", "it is the turn of Deployment/shop/app")
+	w.runDigests("app", b, b, b)
+	checkWorkload(t, look(), proxy, "Blocked", "kubectl -n kube-system create rolebinding")
 	if got := w.permitted(); got != "" {
 		t.Fatalf("without the right to, %s was permitted", got)
 	}
 	w.grant(metav1.NamespaceSystem)
 
-	t.Log("nothing is begun while an update moves nodes")
+	t.Log("nothing starts while a ClusterUpdate runs")
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "to-next"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: a, Start: v1alpha1.StartImmediate}}
 	w.create(u)
 	u.Status.StartedAt = &metav1.Time{Time: w.now}
 	w.must(w.ctl.Status().Update(t.Context(), u))
-	row(t, look(), proxy, "Waiting", "ClusterUpdate to-next")
+	checkWorkload(t, look(), proxy, "Waiting", "ClusterUpdate to-next")
 	w.must(w.admin.Delete(t.Context(), u))
 
-	t.Log("a worker first, with exactly that image, and nobody else")
+	t.Log("only one worker starts, with exactly that image")
 	o = look()
-	row(t, o, proxy, "Rolling", "node n2")
-	row(t, o, etcd, "Blocked", "a ClusterUpdate moves it")
+	checkWorkload(t, o, proxy, "Rolling", "node n2")
+	checkWorkload(t, o, etcd, "Blocked", "only a ClusterUpdate changes it")
 	if o.Status.Turn == nil || o.Status.Turn.Node != "n2" || w.permitted() != "n2" {
 		t.Fatalf("turn %+v, permitted %q", o.Status.Turn, w.permitted())
 	}
@@ -183,17 +183,17 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 		t.Fatalf("%+v %+v", first, p)
 	}
 	w.report("n2", v1alpha1.RunRunning, v1alpha1.ReasonUpdating, "the kubelet starts it")
-	row(t, look(), proxy, "Rolling", "the kubelet starts it")
-	w.api.take()
+	checkWorkload(t, look(), proxy, "Rolling", "the kubelet starts it")
+	w.api.takeCounts()
 	look()
-	_, writes := w.api.take()
+	_, writes := w.api.takeCounts()
 	if writes = slices.DeleteFunc(writes, func(call string) bool { return strings.Contains(call, "selfsubjectaccessreviews") }); len(writes) > 0 {
 		t.Fatalf("nothing was new, and it wrote %v", writes)
 	}
-	w.works("n2")
-	row(t, look(), proxy, "Rolling", "node n3", "1 of 3")
+	w.succeed("n2")
+	checkWorkload(t, look(), proxy, "Rolling", "node n3", "1 of 3")
 
-	t.Log("one that hangs is taken back, and that is the end of it")
+	t.Log("a run that hangs is undone, and the track halts")
 	w.report("n3", v1alpha1.RunFailed, v1alpha1.ReasonStepDeadline, "it hung")
 	look()
 	if r := w.run("n3"); !r.Undo || r.Attempt != 2 || r.Cause != "it hung" || w.permitted() != "n3" {
@@ -202,43 +202,43 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 	w.report("n3", v1alpha1.RunUndone, v1alpha1.ReasonUndone, "as before")
 	for range 3 {
 		o = look()
-		row(t, o, proxy, "Blocked", "node n3", "it hung", "spec.retry")
+		checkWorkload(t, o, proxy, "Blocked", "node n3", "it hung", "spec.retry")
 	}
 	if w.permitted() != "" || o.Status.Turn != nil || o.Status.Releases[0].Result != v1alpha1.ReleaseHalted {
 		t.Fatalf("%q %+v", w.permitted(), o.Status.Releases)
 	}
 
-	t.Log("a person has it tried again")
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) { s.Retry = 1 })
+	t.Log("spec.retry starts it again")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Retry = 1 })
 	look()
 	if r := w.run("n3"); r.Undo || r.Attempt != 1 || r.UID == first.UID || w.permitted() != "n3" {
 		t.Fatalf("%+v", r)
 	}
-	w.works("n3")
+	w.succeed("n3")
 
-	t.Log("the control plane last, and not while it is ill")
+	t.Log("the control plane is last, and waits while one of its pods is not Ready")
 	ill := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler-n1", Labels: map[string]string{"tier": "control-plane", "component": "kube-scheduler"}},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "s", Image: "registry.example/kube-scheduler:v1.36.3"}}}}
 	w.create(ill)
-	row(t, look(), proxy, "Waiting", "kube-scheduler-n1 not Ready")
+	checkWorkload(t, look(), proxy, "Waiting", "kube-scheduler-n1 not Ready")
 	w.must(w.admin.Delete(t.Context(), ill, client.GracePeriodSeconds(0)))
 	look()
 	if w.permitted() != "n1" {
 		t.Fatalf("permitted %q", w.permitted())
 	}
-	w.works("n1")
+	w.succeed("n1")
 	o = look()
-	row(t, o, proxy, "Current")
+	checkWorkload(t, o, proxy, "Current")
 	if k := o.Status.Workloads[0]; o.Status.Turn != nil || o.Status.Approved.Digest != b || k.TookSeconds != 40 && o.Status.Workloads[1].TookSeconds != 40 {
 		t.Fatalf("%+v", o.Status)
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
 		if w.node(n).Spec.Pins == "" {
-			t.Fatalf("the permission took away what %s holds", n)
+			t.Fatalf("the permission removed the pin set of %s", n)
 		}
 	}
 
-	t.Log("somebody takes one manifest back by hand, and that is heeded")
+	t.Log("a manifest that is restored by hand rolls the track back")
 	w.manifest("n2", w.reg.Ref("shop/app:2.6.2-rev1-b5.1@"+a))
 	o = look()
 	if o.Status.Approved == nil || o.Status.Approved.Digest != a || o.Status.RolledBack[0].Actor != proxy {
@@ -251,7 +251,7 @@ func TestStaticPodsAreWrittenNodeByNode(t *testing.T) {
 
 // Of all tracks together one has a turn.
 func TestOneTrackHasTheTurn(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.readyNodes()
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	for _, n := range []string{"n2", "n3"} {
@@ -261,16 +261,16 @@ func TestOneTrackHasTheTurn(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"),
 			Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Mode: v1alpha1.ModeWrite, Targets: []v1alpha1.TrackTarget{{Kind: "StaticPod", Namespace: metav1.NamespaceSystem, Name: "proxy"}}}})
-		w.look(name)
+		w.reconcile(name)
 	}
-	w.agents("one", true) // the other one's images are the same
-	w.look("one")
-	row(t, w.look("two"), "StaticPod/kube-system/proxy", "Waiting")
+	w.simulateAgents("one", true) // the other one's images are the same
+	w.reconcile("one")
+	checkWorkload(t, w.reconcile("two"), "StaticPod/kube-system/proxy", "Waiting")
 	if w.permitted() != "n2" || w.run("n2").Name != "ImageTrack/one" {
 		t.Fatalf("permitted %q", w.permitted())
 	}
-	w.works("n2")
-	w.look("one")
+	w.succeed("n2")
+	w.reconcile("one")
 	if w.permitted() != "n3" {
 		t.Fatalf("permitted %q", w.permitted())
 	}
@@ -279,21 +279,21 @@ func TestOneTrackHasTheTurn(t *testing.T) {
 // Several batches begin in one window, as long as what they took fits; what does
 // not fit waits for the next.
 func TestBatchesInAWindow(t *testing.T) {
-	w := newWorld(t) // it is 12:00
+	w := newTestCluster(t) // it is 12:00
 	a := w.reg.Push("shop/app", registrytest.Image{Version: "2.6.2", Layers: []string{"one"}}, "2.6.2-rev1-b5.1", "2.6.2-rev1")
 	tagged := w.reg.Ref("shop/app:2.6.2-rev1")
 	apps := []string{"a", "b", "c"}
 	for _, app := range apps {
 		w.create(deployment(app, tagged, 1))
-		w.runs(app, a)
+		w.runDigests(app, a)
 	}
 	w.grant("shop")
 	w.newTrack(noPreload, func(s *v1alpha1.ImageTrackSpec) {
 		s.Targets = []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop"}}
 		s.Windows = []v1alpha1.Window{{Start: "13:00", DurationMinutes: 60}}
 	})
-	o := w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonOutsideWindow, "opens Fri 2026-11-20 13:00")
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonOutsideWindow, "opens Fri 2026-11-20 13:00")
 	written := func() string {
 		out := ""
 		for _, app := range apps {
@@ -308,37 +308,37 @@ func TestBatchesInAWindow(t *testing.T) {
 		h, err := time.Parse("15:04", clock)
 		w.must(err)
 		w.now = time.Date(2026, 11, 20, h.Hour(), h.Minute(), 0, 0, time.UTC)
-		w.look("app")
+		w.reconcile("app")
 	}
 	if at("12:59"); written() != "" {
 		t.Fatalf("before the window %s", written())
 	}
 	at("13:00")
-	w.well("a", 1, false)
+	w.setRollout("a", 1, false)
 	if at("13:01"); written() != "a" {
 		t.Fatalf("one at a time: %s", written())
 	}
-	w.well("a", 1, true)
+	w.setRollout("a", 1, true)
 	at("13:20") // it took 20 minutes
 	if at("13:20"); written() != "ab" {
 		t.Fatalf("the next begins in the same window: %s", written())
 	}
-	w.well("b", 1, true)
+	w.setRollout("b", 1, true)
 	at("13:45")
 	if at("13:45"); written() != "abc" {
 		t.Fatalf("nothing is known of c, the window is open: %s", written())
 	}
-	w.well("c", 1, true)
-	if o = w.look("app"); len(o.Status.Workloads) != 3 || o.Status.Workloads[0].TookSeconds != 20*60 {
+	w.setRollout("c", 1, true)
+	if o = w.reconcile("app"); len(o.Status.Workloads) != 3 || o.Status.Workloads[0].TookSeconds != 20*60 {
 		t.Fatalf("%+v", o.Status.Workloads)
 	}
 
-	t.Log("the next build: what took 20 minutes does not begin 10 minutes before the end")
+	t.Log("the next build: a rollout that took 20 minutes does not start 10 minutes before the window closes")
 	b := w.reg.Push("shop/app", registrytest.Image{Version: "2.6.2", Layers: []string{"two"}}, "2.6.2-rev1-b5.2", "2.6.2-rev1")
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{v1alpha1.ClassRebuild} })
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{v1alpha1.ClassRebuild} })
 	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + b)
 	if at("13:50"); w.image("a") == pinned || w.image("b") == pinned {
-		t.Fatal("it was begun")
+		t.Fatal("the rollout was started")
 	}
 	o = w.track("app")
 	if o.Status.Approved.Digest != b || !strings.Contains(o.Status.Workloads[0].Message, "took 20m the last time") {

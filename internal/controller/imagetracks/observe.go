@@ -18,9 +18,9 @@ import (
 	"github.com/refit-dev/refit/internal/registry"
 )
 
-// seen is what one look found.
-type seen struct {
-	track.Look
+// observation is what one look found.
+type observation struct {
+	track.Observation
 	// endpoint that answered.
 	endpoint string
 	// earlier are images that run and are behind no followed tag any more.
@@ -40,31 +40,30 @@ func shareFor(spec *v1alpha1.ImageTrackSpec) time.Duration {
 
 // pollRegistry asks the mirrors in their order, then the repository; the first
 // that answers counts, and is named.
-func (r *Reconciler) pollRegistry(ctx context.Context, spec *v1alpha1.ImageTrackSpec, t track.Track, s track.State, running, used []string) (seen, error) {
+func (r *Reconciler) pollRegistry(ctx context.Context, spec *v1alpha1.ImageTrackSpec, t track.Track, s track.State, running, used []string) (observation, error) {
 	keys, err := r.keys(ctx, spec.PullSecret)
 	if err != nil {
-		return seen{}, err
+		return observation{}, err
 	}
 	var all []error
 	for _, repository := range append(slices.Clone(t.Mirrors), t.Repository) {
-		a := asker{Poller: r.Poller, at: registry.Place{Repository: repository, Keys: keys}, spec: spec, t: t, s: s, vouched: func(digest string) bool { return r.vouched(ctx, digest) }}
+		a := asker{Poller: r.Poller, at: registry.Place{Repository: repository, Keys: keys}, spec: spec, t: t, s: s, vouched: func(digest string) bool { return r.inApprovedBundle(ctx, digest) }}
 		out, err := a.pollTags(ctx, running)
 		if err == nil && (len(out.Images) > 0 || repository == t.Repository) {
 			out.endpoint = repository
-			out.upstream = a.behind(ctx, repository, out.Images)
-			out.gone = a.missing(ctx, slices.DeleteFunc(used, func(d string) bool { // what a tag names is there
+			out.upstream = a.digestsBehindMirror(ctx, repository, out.Images)
+			out.gone = a.missingDigests(ctx, slices.DeleteFunc(used, func(d string) bool { // what a tag names is there
 				return slices.ContainsFunc(out.Images, func(i track.Image) bool { return i.Digest == d })
 			}))
 			return out, nil
 		}
 		all = append(all, err)
 	}
-	return seen{}, worst(all)
+	return observation{}, worstFailure(all)
 }
 
-// worst is what is said of several that failed: the repository's own failure is
-// the last.
-func worst(all []error) error {
+// worstFailure is the failure to report of several. The repository's own is the last one.
+func worstFailure(all []error) error {
 	for _, err := range slices.Backward(all) {
 		if err != nil {
 			return err
@@ -106,8 +105,8 @@ type asker struct {
 	vouched func(digest string) bool
 }
 
-func (a *asker) pollTags(ctx context.Context, running []string) (seen, error) {
-	var out seen
+func (a *asker) pollTags(ctx context.Context, running []string) (observation, error) {
+	var out observation
 	var listed []string
 	if a.t.Tag == "" {
 		var err error
@@ -130,7 +129,7 @@ func (a *asker) pollTags(ctx context.Context, running []string) (seen, error) {
 		}
 		out.Images = append(out.Images, i)
 		if isNew && a.s.Approved == nil {
-			if err := a.before(ctx, pointer, running, &out); err != nil {
+			if err := a.addPriorImages(ctx, pointer, running, &out); err != nil {
 				return out, err
 			}
 		}
@@ -140,7 +139,7 @@ func (a *asker) pollTags(ctx context.Context, running []string) (seen, error) {
 
 // image behind a pointer, as it is remembered or as the registry describes it.
 func (a *asker) image(ctx context.Context, pointer, digest string) (i track.Image, isNew bool, err error) {
-	if p := a.known(pointer, digest); p != nil {
+	if p := a.rememberedImage(pointer, digest); p != nil {
 		i = *p
 		i.Vouched = i.Security && a.vouched(digest) // the bundle may come later than the image
 		return i, false, nil
@@ -149,8 +148,8 @@ func (a *asker) image(ctx context.Context, pointer, digest string) (i track.Imag
 	return i, true, err
 }
 
-// known is what is remembered of a pointer that did not move: no more is asked.
-func (a *asker) known(pointer, digest string) *track.Image {
+// rememberedImage is what is remembered of a pointer that did not move: no more is asked.
+func (a *asker) rememberedImage(pointer, digest string) *track.Image {
 	for i := range a.s.Pointers {
 		if p := &a.s.Pointers[i]; p.Tag == pointer && p.Digest == digest {
 			return &p.Image
@@ -175,7 +174,7 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 			return i, nil
 		}
 	}
-	i.Long, err = a.long(ctx, pointer, digest)
+	i.Long, err = a.longTagOf(ctx, pointer, digest)
 	return i, err
 }
 
@@ -192,8 +191,8 @@ func (a *asker) names(ctx context.Context, point, digest string) bool {
 	return err == nil && d == digest
 }
 
-// long is the long tag of what is behind a pointer, "" if none has it.
-func (a *asker) long(ctx context.Context, pointer, digest string) (string, error) {
+// longTagOf is the long tag of what is behind a pointer, "" if none has it.
+func (a *asker) longTagOf(ctx context.Context, pointer, digest string) (string, error) {
 	candidates, err := a.longTags(ctx, pointer)
 	if err != nil {
 		return "", err
@@ -224,13 +223,13 @@ func (a *asker) longTags(ctx context.Context, pointer string) ([]string, error) 
 	return track.LongTags(a.t, pointer, listed), nil
 }
 
-// before names, at the first look, what runs and is behind the tag no more.
-func (a *asker) before(ctx context.Context, pointer string, running []string, out *seen) error {
+// addPriorImages names, at the first look, what runs and is behind the tag no more.
+func (a *asker) addPriorImages(ctx context.Context, pointer string, running []string, out *observation) error {
 	for _, digest := range running {
 		if slices.ContainsFunc(out.Images, func(i track.Image) bool { return i.Is(digest) }) || a.s.Known(digest) != nil {
 			continue
 		}
-		long, err := a.long(ctx, pointer, digest)
+		long, err := a.longTagOf(ctx, pointer, digest)
 		if err != nil {
 			return err
 		}

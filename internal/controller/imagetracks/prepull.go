@@ -39,10 +39,10 @@ const maxNamedNodes = 200
 // Name of the set that a track makes.
 func Name(trackName string) string { return "track-" + trackName }
 
-// holdNames are the images that the nodes are to hold: the approved one and the
-// one to go back to. Each has its long tag for a name: the tag that pods name is
-// not touched before they are rolled.
-func holdNames(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in map[string]Held) (images []v1alpha1.PinnedImage, fromBundle string) {
+// pinnedImages are the images that the nodes pin: the approved one and the one for a roll
+// back. Each has its long tag as its name, because the tag that pods name must not move
+// before the roll-out.
+func pinnedImages(t track.Track, s *track.State, spec *v1alpha1.ImageTrackSpec, in map[string]Held) (images []v1alpha1.PinnedImage, fromBundle string) {
 	if s.Approved == nil {
 		return nil, ""
 	}
@@ -82,28 +82,28 @@ func (r *Sets) Preload(ctx context.Context, o *v1alpha1.ImageTrack, t track.Trac
 		slices.Sort(nodes)
 	}
 	p.Nodes = len(nodes)
-	images, bundleDigest := holdNames(t, s, &o.Spec, in)
+	images, bundleDigest := pinnedImages(t, s, &o.Spec, in)
 	switch {
 	case len(images) == 0 && o.Spec.Source == v1alpha1.SourceBundles && in == nil:
-		return r.held(ctx, nodes, s.Approved.Digest, p) // not looked now: the set stays
+		return r.nodesWithSet(ctx, nodes, s.Approved.Digest, p) // not looked now: the set stays
 	case len(images) == 0:
 		p.Why = "no bundle that the cluster holds has it"
 		return p, nil
 	case len(nodes) == 0:
 		return p, r.dropSet(ctx, o)
 	}
-	return r.bring(ctx, o, v1alpha1.PinnedImageSetSpec{NodeSelector: r.selectorOf(ctx, nodes), Bundle: bundleDigest, FromRegistry: bundleDigest == "",
+	return r.writeAndFetch(ctx, o, v1alpha1.PinnedImageSetSpec{NodeSelector: r.selectorOf(ctx, nodes), Bundle: bundleDigest, FromRegistry: bundleDigest == "",
 		Groups: []v1alpha1.ImageGroup{{Name: "track", Images: images}}}, nodes, podsOf(ws), s.Approved.Digest, p)
 }
 
-// bring makes the set, and has kubelets fetch what needs credentials.
-func (r *Sets) bring(ctx context.Context, o *v1alpha1.ImageTrack, want v1alpha1.PinnedImageSetSpec, nodes []string, pods []corev1.Pod, digest string, p track.Preload) (track.Preload, error) {
-	place, secret := kubeletpull.PlaceOf(o, pods)
+// writeAndFetch makes the set, and has kubelets fetch what needs credentials.
+func (r *Sets) writeAndFetch(ctx context.Context, o *v1alpha1.ImageTrack, want v1alpha1.PinnedImageSetSpec, nodes []string, pods []corev1.Pod, digest string, p track.Preload) (track.Preload, error) {
+	place, secret := kubeletpull.CredentialsFor(o, pods)
 	want.ByKubelet = want.FromRegistry && secret
 	if err := r.writeSet(ctx, o, &want); err != nil {
 		return p, err
 	}
-	p, err := r.held(ctx, nodes, digest, p)
+	p, err := r.nodesWithSet(ctx, nodes, digest, p)
 	if err != nil || !want.ByKubelet || p.Done >= p.Nodes {
 		return p, err
 	}
@@ -117,9 +117,9 @@ func podsOf(ws []*workloads.Workload) (out []corev1.Pod) {
 	return out
 }
 
-// fetch has the kubelets of the nodes that lack images fetch them with the
-// credentials of a place. A frozen track fetches nothing.
-func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place kubeletpull.Place, images []v1alpha1.PinnedImage, nodes []string, digest string, p track.Preload) (track.Preload, error) {
+// fetch has the kubelets of nodes without the images fetch them with the credentials of a
+// namespace. A frozen track fetches nothing.
+func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place kubeletpull.Credentials, images []v1alpha1.PinnedImage, nodes []string, digest string, p track.Preload) (track.Preload, error) {
 	if o.Spec.Freeze {
 		return p, nil
 	}
@@ -128,23 +128,23 @@ func (r *Sets) fetch(ctx context.Context, o *v1alpha1.ImageTrack, place kubeletp
 		wanted = append(wanted, kubeletpull.Image{Name: i.Name + "@" + i.Digest, Size: i.SizeBytes})
 	}
 	var lack []*v1alpha1.NodeUpdate
-	lists := map[string]*model.HoldList{}
+	lists := map[string]*model.PinSet{}
 	for _, node := range nodes {
 		nu := &v1alpha1.NodeUpdate{}
 		err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, nu)
 		if client.IgnoreNotFound(err) != nil {
 			return p, fmt.Errorf("read NodeUpdate %s: %w", node, err)
 		}
-		list, lerr := r.holdList(ctx, nu.Spec.Pins, lists)
+		list, lerr := r.pinSet(ctx, nu.Spec.Pins, lists)
 		if lerr != nil {
 			return p, lerr
 		}
-		if err == nil && nu.Status.Agent != nil && !holds(nu, list, digest) {
+		if err == nil && nu.Status.Agent != nil && !hasPinned(nu, list, digest) {
 			lack = append(lack, nu)
 		}
 	}
 	j := kubeletpull.Jobs{Client: r.Client, Live: r.Live, WriterRole: r.WriterRole}
-	why, err := j.Pull(ctx, kubeletpull.ByTrack(o), place, wanted, lack)
+	why, err := j.Pull(ctx, kubeletpull.ForTrack(o), place, wanted, lack)
 	if why != "" {
 		p.Why = why
 	}
@@ -214,10 +214,10 @@ func (r *Sets) dropSet(ctx context.Context, o *v1alpha1.ImageTrack) error {
 	return client.IgnoreNotFound(r.Client.Delete(ctx, &have, client.Preconditions{UID: &have.UID}))
 }
 
-// held counts the nodes that hold and pin all they were told to, a digest among
-// it, as their agents say. A count about an older list is no answer.
-func (r *Sets) held(ctx context.Context, nodes []string, digest string, p track.Preload) (track.Preload, error) {
-	lists := map[string]*model.HoldList{}
+// nodesWithSet counts the nodes whose agents report that they pinned their whole pin set,
+// with the digest in it. A report about an older set does not count.
+func (r *Sets) nodesWithSet(ctx context.Context, nodes []string, digest string, p track.Preload) (track.Preload, error) {
+	lists := map[string]*model.PinSet{}
 	for _, node := range nodes {
 		var nu v1alpha1.NodeUpdate
 		// The cache will do: an older report is about an older list, and says so.
@@ -229,27 +229,27 @@ func (r *Sets) held(ctx context.Context, nodes []string, digest string, p track.
 			p.Why = "node " + node + " has no agent"
 			continue
 		}
-		list, err := r.holdList(ctx, nu.Spec.Pins, lists)
+		list, err := r.pinSet(ctx, nu.Spec.Pins, lists)
 		if err != nil {
 			return p, err
 		}
-		if holds(&nu, list, digest) {
+		if hasPinned(&nu, list, digest) {
 			p.Done++
 		} else if p.Why == "" {
-			p.Why = complaint(&nu)
+			p.Why = stalledMessage(&nu)
 		}
 	}
 	return p, nil
 }
 
-// holds reports whether a node holds all of a list that has a digest in it.
-func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
+// hasPinned reports whether a node holds all of a list that has a digest in it.
+func hasPinned(nu *v1alpha1.NodeUpdate, list *model.PinSet, digest string) bool {
 	h := nu.Status.Pins
 	if list == nil || h == nil || h.Content != nu.Spec.Pins {
 		return false
 	}
-	i := slices.IndexFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == digest })
-	bundled, fetched := list.Counts()
+	i := slices.IndexFunc(list.Images, func(i model.PinSetImage) bool { return i.Digest == digest })
+	bundled, fetched := list.CountImages()
 	switch {
 	case i < 0:
 		return false
@@ -259,8 +259,8 @@ func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
 	return int(h.ImagesReady) >= bundled && int(h.ImagesPinned) >= bundled
 }
 
-// complaint is what a node's agent says stops it, "" if nothing.
-func complaint(nu *v1alpha1.NodeUpdate) string {
+// stalledMessage is what a node's agent says stops it, "" if nothing.
+func stalledMessage(nu *v1alpha1.NodeUpdate) string {
 	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionImagesReady} {
 		c := meta.FindStatusCondition(nu.Status.Conditions, kind)
 		if c != nil && (c.Status == metav1.ConditionTrue) == (kind == v1alpha1.ConditionStalled) {
@@ -270,7 +270,7 @@ func complaint(nu *v1alpha1.NodeUpdate) string {
 	return ""
 }
 
-func (r *Sets) holdList(ctx context.Context, name string, known map[string]*model.HoldList) (*model.HoldList, error) {
+func (r *Sets) pinSet(ctx context.Context, name string, known map[string]*model.PinSet) (*model.PinSet, error) {
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
 	}
@@ -283,7 +283,7 @@ func (r *Sets) holdList(ctx context.Context, name string, known map[string]*mode
 	if err != nil {
 		return nil, fmt.Errorf("read hold list %s: %w", name, err)
 	}
-	l := &model.HoldList{}
+	l := &model.PinSet{}
 	if v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name || json.Unmarshal([]byte(c.Data), l) != nil {
 		return nil, fmt.Errorf("hold list %s is not what its name says", name)
 	}

@@ -12,35 +12,35 @@ import (
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag/track"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
-// keepWindows says of every target why nothing of it may begin now: a window is kept by
-// not beginning what would not be over in it, by how long it took the last time.
-func (l *turn) keepWindows() {
+// applyWindows reports for every target why it may not start now. A step starts only if it
+// would finish within the window, by the time that it took last.
+func (l *turn) applyWindows() {
 	ws, bad := rolloutfacts.Windows(l.o.Spec.Windows)
 	if len(ws) == 0 || bad != "" { // a track with bad windows was refused before
 		return
 	}
 	for _, w := range l.ws {
-		need := l.needs(w)
-		f := window.FitIn(ws, l.now, 0, need)
+		need := l.expectedDuration(w)
+		f := rollout.FitWindows(ws, l.now, 0, need)
 		if f.Now {
 			continue
 		}
 		if !f.Next.IsZero() && (l.opens.IsZero() || f.Next.Before(l.opens)) {
 			l.opens = f.Next
 		}
-		w.Closed = "outside of its windows; the next one opens " + window.Local(f.Next)
+		w.Closed = "outside of its windows; the next one opens " + rollout.FormatWindowTime(f.Next)
 		if f.Open {
-			w.Closed = fmt.Sprintf("it took %s the last time, which does not fit before the window closes at %s; the next one opens %s", window.Span(need), window.Local(f.Closes), window.Local(f.Next))
+			w.Closed = fmt.Sprintf("it took %s the last time, which does not fit before the window closes at %s; the next one opens %s", rollout.FormatDuration(need), rollout.FormatWindowTime(f.Closes), rollout.FormatWindowTime(f.Next))
 		}
 	}
 }
 
-// needs is how long the next thing takes that is begun of a workload, 0 if that
-// was never seen: a roll-out, a pod that is evicted, a node.
-func (l *turn) needs(w *workloads.Workload) time.Duration {
+// expectedDuration is how long the next step of a workload takes: a roll-out, an evicted
+// pod, a node. It is 0 before the first one.
+func (l *turn) expectedDuration(w *workloads.Workload) time.Duration {
 	for i := range l.o.Status.Workloads {
 		if t := &l.o.Status.Workloads[i]; t.Workload == w.Key() {
 			took := time.Duration(t.TookSeconds) * time.Second
@@ -81,7 +81,7 @@ func longest(nodes []track.NodePod) int32 {
 	var out time.Duration
 	for _, n := range nodes {
 		if n.Run != nil && n.Run.State == track.RunSucceeded {
-			out = max(out, n.Run.Took)
+			out = max(out, n.Run.Duration)
 		}
 	}
 	return seconds(out)
@@ -95,12 +95,12 @@ func (l *turn) record() {
 	for i := range l.o.Status.Releases {
 		r := &l.o.Status.Releases[i]
 		list = append(list, track.Release{Digest: r.Digest, Long: r.LongTag, From: r.From, FromLong: r.FromLongTag, Class: track.Class(r.Class), By: r.Actor,
-			TakenAt: r.TakenAt.Time, StartedAt: timeOf(r.StartedAt), EndedAt: timeOf(r.FinishedAt), Result: r.Result, Message: r.Message})
+			SelectedAt: r.TakenAt.Time, StartedAt: timeOf(r.StartedAt), EndedAt: timeOf(r.FinishedAt), Result: r.Result, Message: r.Message})
 	}
 	l.status.Releases = nil
-	for _, r := range track.Record(list, l.state, l.rows, l.now) {
+	for _, r := range track.RecordRelease(list, l.state, l.rows, l.now) {
 		l.status.Releases = append(l.status.Releases, v1alpha1.TrackRelease{Digest: r.Digest, LongTag: r.Long, From: r.From, FromLongTag: r.FromLong, Class: string(r.Class), Actor: text.Truncate(r.By, maxMessage),
-			TakenAt: metav1.NewTime(r.TakenAt.Truncate(time.Second)), StartedAt: toTime(r.StartedAt), FinishedAt: toTime(r.EndedAt), Result: r.Result, Message: text.Truncate(r.Message, maxRecord)})
+			TakenAt: metav1.NewTime(r.SelectedAt.Truncate(time.Second)), StartedAt: toTime(r.StartedAt), FinishedAt: toTime(r.EndedAt), Result: r.Result, Message: text.Truncate(r.Message, maxRecord)})
 	}
 }
 

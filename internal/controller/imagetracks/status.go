@@ -78,17 +78,17 @@ func (l *turn) runningDigests() []v1alpha1.RunningDigest {
 	return out
 }
 
-// word is the one thing to say: whether all is as approved, the reason, what a
-// person reads, and whether it stays so until somebody does something.
-type word struct {
+// summary is the state of a track in one sentence: whether all is as approved, the reason,
+// the message, and whether it stays so until a person acts.
+type summary struct {
 	ready           bool
 	reason, message string
 	stalled         bool
 }
 
-func (l *turn) word() word {
+func (l *turn) summarize() summary {
 	if e := l.status.PollError; e != nil {
-		return word{reason: e.Reason, message: e.Message, stalled: e.Reason == v1alpha1.ReasonTagDeleted || e.Reason == v1alpha1.ReasonRegistryUnauthorized}
+		return summary{reason: e.Reason, message: e.Message, stalled: e.Reason == v1alpha1.ReasonTagDeleted || e.Reason == v1alpha1.ReasonRegistryUnauthorized}
 	}
 	for _, c := range []struct {
 		state, reason string
@@ -98,17 +98,17 @@ func (l *turn) word() word {
 		{track.Preloading, v1alpha1.ReasonImagePreloading, false}, {track.Proposed, v1alpha1.ReasonImageProposed, true},
 	} {
 		if text := l.rowsIn(c.state); text != "" {
-			return word{reason: c.reason, message: text, stalled: c.stalled}
+			return summary{reason: c.reason, message: text, stalled: c.stalled}
 		}
 	}
-	if text := l.closed(); text != "" {
-		return word{reason: v1alpha1.ReasonOutsideWindow, message: text}
+	if text := l.waitingForWindows(); text != "" {
+		return summary{reason: v1alpha1.ReasonOutsideWindow, message: text}
 	}
-	return l.candidateWord()
+	return l.summarizeCandidates()
 }
 
-// closed joins what is said of the targets that wait for a window.
-func (l *turn) closed() string {
+// waitingForWindows joins the messages of the targets that wait for a window.
+func (l *turn) waitingForWindows() string {
 	var out []string
 	for _, r := range l.rows {
 		if r.Closed && r.State == track.Waiting {
@@ -118,7 +118,7 @@ func (l *turn) closed() string {
 	return strings.Join(out, "; ")
 }
 
-// rowsIn joins what is said of the targets in a state.
+// rowsIn joins the messages of the targets in a state.
 func (l *turn) rowsIn(state string) string {
 	var out []string
 	for _, r := range l.rows {
@@ -129,27 +129,27 @@ func (l *turn) rowsIn(state string) string {
 	return strings.Join(out, "; ")
 }
 
-// candidateWord is said when the targets are as approved, or nothing is.
-func (l *turn) candidateWord() word {
+// summarizeCandidates is the summary when the targets are as approved, or none is approved.
+func (l *turn) summarizeCandidates() summary {
 	settled := l.state.Approved != nil && l.rowsIn(track.Waiting) == ""
 	for _, c := range l.status.Candidates {
 		text := fmt.Sprintf("%s of class %s: %s", name(c), c.Class, c.Why)
 		switch c.Decision {
 		case v1alpha1.DecisionApproval:
-			return word{settled, v1alpha1.ReasonImageNeedsApproval, text, !settled}
+			return summary{settled, v1alpha1.ReasonImageNeedsApproval, text, !settled}
 		case v1alpha1.DecisionBlocked:
-			return word{settled, v1alpha1.ReasonImageBlocked, text, true}
+			return summary{settled, v1alpha1.ReasonImageBlocked, text, true}
 		}
 	}
 	switch {
 	case l.state.Approved == nil:
-		return word{reason: v1alpha1.ReasonPollingRegistry, message: "nothing is approved yet"}
+		return summary{reason: v1alpha1.ReasonPollingRegistry, message: "nothing is approved yet"}
 	case !settled:
-		return word{reason: v1alpha1.ReasonImageRolling, message: l.rowsIn(track.Waiting)}
+		return summary{reason: v1alpha1.ReasonImageRolling, message: l.rowsIn(track.Waiting)}
 	case len(l.rows) == 0:
-		return word{true, v1alpha1.ReasonAsExpected, l.state.Approved.Name() + " is approved; the track has no targets", false}
+		return summary{true, v1alpha1.ReasonAsExpected, l.state.Approved.Name() + " is approved; the track has no targets", false}
 	}
-	return word{true, v1alpha1.ReasonAsExpected, "all targets are at " + l.state.Approved.Name(), false}
+	return summary{true, v1alpha1.ReasonAsExpected, "all targets are at " + l.state.Approved.Name(), false}
 }
 
 func name(c v1alpha1.TrackCandidate) string {
@@ -160,10 +160,10 @@ func name(c v1alpha1.TrackCandidate) string {
 }
 
 func (l *turn) conditions() {
-	w := l.word()
+	w := l.summarize()
 	skew, said := l.skew()
 	if skew && w.ready {
-		w = word{reason: v1alpha1.ReasonImageSkewed, message: said}
+		w = summary{reason: v1alpha1.ReasonImageSkewed, message: said}
 	}
 	l.setCondition(v1alpha1.ConditionReady, w.ready, w.reason, w.message)
 	l.setCondition(v1alpha1.ConditionReconciling, !w.ready && !w.stalled, w.reason, w.message)

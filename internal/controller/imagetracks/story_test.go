@@ -21,7 +21,7 @@ func build(words string) registrytest.Image {
 }
 
 // newTrack of Deployment shop/app that writes.
-func (w *world) newTrack(change ...func(*v1alpha1.ImageTrackSpec)) {
+func (w *testCluster) newTrack(change ...func(*v1alpha1.ImageTrackSpec)) {
 	w.t.Helper()
 	o := &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: v1alpha1.ImageTrackSpec{
 		Repository: w.reg.Ref("shop/app"), Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Mode: v1alpha1.ModeWrite,
@@ -32,11 +32,11 @@ func (w *world) newTrack(change ...func(*v1alpha1.ImageTrackSpec)) {
 	w.create(o)
 }
 
-// A tag moved under running pods. It is said who runs
-// what; what a person approves is on the nodes first, then the workload is rolled
-// when its budget has room; a roll-back stays.
+// A tag moved under running pods. The status lists which pods run which digest. An approved
+// digest is first prepulled, then rolled out when the disruption budget allows it. A rollback
+// by hand is kept.
 func TestATagMovedUnderRunningPods(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1", "2.6.2")
 	b := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2", "2.6.2-rev1", "2.6.2")
 	d := deployment("app", w.reg.Ref("shop/app:2.6.2-rev1"), 3)
@@ -44,7 +44,7 @@ func TestATagMovedUnderRunningPods(t *testing.T) {
 	d.Spec.Strategy.Type = "RollingUpdate"
 	d.Spec.Strategy.RollingUpdate = rollingUpdate(&one, &zero)
 	w.create(d)
-	w.runs("app", a, a, b)
+	w.runDigests("app", a, a, b)
 	two := intstr.FromInt32(2)
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "app"},
 		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &two, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "app"}}}}
@@ -52,94 +52,94 @@ func TestATagMovedUnderRunningPods(t *testing.T) {
 	w.allow(budget, 0)
 	w.newTrack()
 
-	o := w.look("app")
-	says(t, o, v1alpha1.ConditionSkewed, v1alpha1.ReasonImageSkewed, a, b, "2.6.2-rev1-b5.1", "2.6.2-rev1-b5.2", "2 pods on n1, n2", "1 pods on n3")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageNeedsApproval, "2.6.2-rev1-b5.2")
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionSkewed, v1alpha1.ReasonImageSkewed, a, b, "2.6.2-rev1-b5.1", "2.6.2-rev1-b5.2", "2 pods on n1, n2", "1 pods on n3")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageNeedsApproval, "2.6.2-rev1-b5.2")
 	if c := o.Status.Candidates; len(c) != 1 || c[0].Class != v1alpha1.ClassRebuild || c[0].Decision != v1alpha1.DecisionApproval || c[0].Digest != b {
 		t.Fatalf("%+v", c)
 	}
 	if w.image("app") != w.reg.Ref("shop/app:2.6.2-rev1") {
-		t.Fatal("it was written before anybody approved")
+		t.Fatal("the workload was written before an approval")
 	}
 
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) {
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
 		s.Approvals = []v1alpha1.TrackApproval{{Digest: b, Serial: o.Status.Candidates[0].Serial}}
 	})
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "0 of 3 nodes", "no agent")
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "0 of 3 nodes", "no agent")
 	var set v1alpha1.PinnedImageSet
 	w.must(w.admin.Get(t.Context(), client.ObjectKey{Name: "track-app"}, &set))
 	if i := set.Spec.Groups[0].Images; len(i) != 2 || i[0].Name != w.reg.Ref("shop/app:2.6.2-rev1-b5.2") || i[0].Digest != b || i[1].Digest != a || !set.Spec.FromRegistry {
-		t.Fatalf("the nodes are to hold %+v: the build by its long tag, and the one to go back to", set.Spec)
+		t.Fatalf("the set is %+v; want the build by its long tag, and the one to roll back to", set.Spec)
 	}
-	w.agents("app", false)
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "0 of 3 nodes")
-	w.agents("app", true)
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonWorkloadBlocked, "kubectl -n shop create rolebinding")
+	w.simulateAgents("app", false)
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImagePreloading, "0 of 3 nodes")
+	w.simulateAgents("app", true)
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonWorkloadBlocked, "kubectl -n shop create rolebinding")
 	w.grant("shop")
-	o = w.look("app")
+	o = w.reconcile("app")
 	if w.image("app") != w.reg.Ref("shop/app:2.6.2-rev1") || o.Status.Preloaded != "3/3" || !strings.Contains(o.Status.Workloads[0].Message, "budget shop/app allows 0") {
 		t.Fatalf("the budget has no room: %+v", o.Status)
 	}
 	w.allow(budget, 1)
-	w.look("app")
+	w.reconcile("app")
 	pinned := w.reg.Ref("shop/app:2.6.2-rev1@" + b)
 	if w.image("app") != pinned {
 		t.Fatalf("it runs %s", w.image("app"))
 	}
-	w.well("app", 3, false)
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImageRolling, "1 of 3 pods")
-	w.runs("app", b, b, b)
-	o = w.look("app")
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected, "2.6.2-rev1-b5.2")
-	says(t, o, v1alpha1.ConditionSkewed, v1alpha1.ReasonAsExpected)
-	w.steady("app")
+	w.setRollout("app", 3, false)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonImageRolling, "1 of 3 pods")
+	w.runDigests("app", b, b, b)
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected, "2.6.2-rev1-b5.2")
+	checkCondition(t, o, v1alpha1.ConditionSkewed, v1alpha1.ReasonAsExpected)
+	w.checkNothingWritten("app")
 
-	t.Log("the workload is taken back by hand, and stays there")
+	t.Log("the workload is rolled back by hand, and stays there")
 	w.setImage("app", w.reg.Ref("shop/app:2.6.2-rev1@"+a))
-	w.runs("app", a, a, a)
-	o = w.look("app")
+	w.runDigests("app", a, a, a)
+	o = w.reconcile("app")
 	if o.Status.Approved.Digest != a || len(o.Status.RolledBack) != 1 || o.Status.RolledBack[0].Actor != "Deployment/shop/app" {
 		t.Fatalf("%+v", o.Status)
 	}
-	w.agents("app", true)
+	w.simulateAgents("app", true)
 	for range 3 {
-		w.later()
-		w.restart() // what matters is not in memory
-		o = w.look("app")
+		w.nextPoll()
+		w.restart() // the state is in the objects, not in memory
+		o = w.reconcile("app")
 		if w.image("app") != w.reg.Ref("shop/app:2.6.2-rev1@"+a) || o.Status.Approved.Digest != a {
-			t.Fatalf("a look undid the roll-back: %s", w.image("app"))
+			t.Fatalf("a reconcile undid the rollback: %s", w.image("app"))
 		}
 	}
-	says(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageBlocked, "rolled back")
-	w.steady("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageBlocked, "rolled back")
+	w.checkNothingWritten("app")
 
-	t.Log("a newer build comes, and with it the end of it")
+	t.Log("a newer build ends the rollback")
 	c := w.reg.Push("shop/app", build("three"), "2.6.2-rev1-b10.1", "2.6.2-rev1")
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{v1alpha1.ClassRebuild} })
-	w.later()
-	if o = w.look("app"); o.Status.Approved.Digest != c {
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{v1alpha1.ClassRebuild} })
+	w.nextPoll()
+	if o = w.reconcile("app"); o.Status.Approved.Digest != c {
 		t.Fatalf("%+v", o.Status)
 	}
-	w.agents("app", true)
-	w.look("app")
+	w.simulateAgents("app", true)
+	w.reconcile("app")
 	if w.image("app") != w.reg.Ref("shop/app:2.6.2-rev1@"+c) {
 		t.Fatalf("it runs %s", w.image("app"))
 	}
-	w.runs("app", c, c, c)
-	says(t, w.look("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected, "b10.1")
+	w.runDigests("app", c, c, c)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected, "b10.1")
 
-	t.Log("a roll-back by refusing goes back, and holds too")
-	w.say("app", func(s *v1alpha1.ImageTrackSpec) {
+	t.Log("refusing a digest rolls back, and the rollback is kept too")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
 		s.Refused = []v1alpha1.TrackRefusal{{Digest: c, Reason: "loses mail"}}
 	})
-	if o = w.look("app"); o.Status.Approved.Digest != a {
+	if o = w.reconcile("app"); o.Status.Approved.Digest != a {
 		t.Fatalf("%+v", o.Status)
 	}
-	w.agents("app", true)
-	w.look("app")
+	w.simulateAgents("app", true)
+	w.reconcile("app")
 	if w.image("app") != w.reg.Ref("shop/app:2.6.2-rev1@"+a) {
 		t.Fatalf("it runs %s", w.image("app"))
 	}
@@ -147,36 +147,36 @@ func TestATagMovedUnderRunningPods(t *testing.T) {
 
 // allow says how many disruptions a budget allows now, as the disruption
 // controller would.
-func (w *world) allow(b *policyv1.PodDisruptionBudget, n int32) {
+func (w *testCluster) allow(b *policyv1.PodDisruptionBudget, n int32) {
 	w.t.Helper()
 	w.must(w.admin.Get(context.Background(), client.ObjectKeyFromObject(b), b))
 	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation, DisruptionsAllowed: n, CurrentHealthy: 2 + n, DesiredHealthy: 2, ExpectedPods: 3}
 	w.must(w.admin.Status().Update(context.Background(), b))
 }
 
-// steady: looks that find nothing new write nothing, and ask the registry at
-// most once a tag.
-func (w *world) steady(name string) {
+// checkNothingWritten reconciles a track without a change. It must write nothing and send at
+// most one request per tag to the registry.
+func (w *testCluster) checkNothingWritten(name string) {
 	w.t.Helper()
-	w.later()
-	w.look(name)
-	all := 0 // one question a look, and within discoverSeconds one for the digest of a roll-back
+	w.nextPoll()
+	w.reconcile(name)
+	all := 0 // one request per reconcile, and one per discoverSeconds for the digest of a rollback
 	for range 3 {
-		w.asked.take()
-		w.api.take()
-		w.later()
-		w.look(name)
-		asked, odd := w.asked.take()
+		w.asked.takeCounts()
+		w.api.takeCounts()
+		w.nextPoll()
+		w.reconcile(name)
+		asked, odd := w.asked.takeCounts()
 		if all += asked; asked < 1 || all > 3+1 || len(odd) > 0 {
 			w.t.Fatalf("%d questions to the registry for one tag (%v)", asked, odd)
 		}
-		if _, writes := w.api.take(); len(writes) > 0 {
+		if _, writes := w.api.takeCounts(); len(writes) > 0 {
 			w.t.Fatalf("nothing was new, and it wrote: %v", writes)
 		}
 	}
-	w.asked.take()
-	w.look(name)
-	if asked, _ := w.asked.take(); asked != 0 {
+	w.asked.takeCounts()
+	w.reconcile(name)
+	if asked, _ := w.asked.takeCounts(); asked != 0 {
 		w.t.Fatalf("before its time it asked the registry %d times", asked)
 	}
 }

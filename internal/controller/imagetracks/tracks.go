@@ -32,13 +32,13 @@ import (
 const (
 	// busyEvery is how often it is looked while nodes load or a workload rolls.
 	busyEvery = 3 * time.Second
-	// stoppedEvery is how often it is looked at what a person must change.
+	// stoppedEvery is how often a track that waits for a person is checked.
 	stoppedEvery = time.Minute
-	// workers look at tracks side by side.
+	// workers reconcile tracks in parallel.
 	workers = 4
 )
 
-// Reconciler looks at one ImageTrack at a time.
+// Reconciler reconciles one ImageTrack at a time.
 type Reconciler struct {
 	Client client.Client
 	// Live reads past the cache: workloads are not cached, and what a track
@@ -50,15 +50,15 @@ type Reconciler struct {
 	Now func() time.Time
 
 	mu  sync.Mutex
-	due map[types.UID]due
-	// turns is held from the look at who has the turn until it is written down.
+	due map[types.UID]pollTime
+	// turns is locked from the check of who has the turn until the turn is written.
 	turns      sync.Mutex
 	heartbeats nodeindex.Heartbeats
 }
 
-// due is when a track's registry is asked next. It is only ever a reason not to
+// pollTime is when a track's registry is asked next. It is only ever a reason not to
 // ask: who forgets it asks once more.
-type due struct {
+type pollTime struct {
 	at         time.Time
 	generation int64
 }
@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if l.ws, err = workloads.Gather(ctx, r.Live, o.Spec.Targets); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.about(ctx, l); err != nil {
+	if err := r.describeTargets(ctx, l); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.poll(ctx, l); err != nil {
@@ -98,8 +98,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: l.later}, nil
 	}
 	var candidates []track.Candidate
-	l.state, candidates = track.Decide(l.t, l.state, l.found(), l.now)
-	if err := r.about(ctx, l); err != nil {
+	l.state, candidates = track.Decide(l.t, l.state, l.findings(), l.now)
+	if err := r.describeTargets(ctx, l); err != nil {
 		return ctrl.Result{}, err
 	}
 	remember(&l.state, candidates, &l.status)
@@ -109,7 +109,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: r.next(l)}, nil
 }
 
-// turn is one look at one track.
+// turn is one reconcile of one track.
 type turn struct {
 	o     *v1alpha1.ImageTrack
 	t     track.Track
@@ -120,7 +120,7 @@ type turn struct {
 	status v1alpha1.ImageTrackStatus
 	// bundles are what lookBundles found.
 	bundles map[string]Held
-	// later: nothing can be said before that; again: the registry is asked then.
+	// later: no result is possible before; again: when the registry is polled next.
 	later time.Duration
 	again time.Time
 	rows  []track.Row
@@ -130,15 +130,15 @@ type turn struct {
 	opens time.Time
 }
 
-// about tells the workloads which of their containers are meant, and of static
+// describeTargets tells the workloads which of their containers are meant, and of static
 // pods how far their nodes are.
-func (r *Reconciler) about(ctx context.Context, l *turn) error {
+func (r *Reconciler) describeTargets(ctx context.Context, l *turn) error {
 	l.t.Critical = false
 	for _, w := range l.ws {
-		w.About(l.t, l.state.Approved)
+		w.SetContainers(l.t, l.state.Approved)
 		l.t.Critical = l.t.Critical || w.Critical && len(w.Containers) > 0
 		if w.Kind == track.StaticPod {
-			if err := r.nodes().Fill(ctx, l.roll(), w, l.before(w.Key())); err != nil {
+			if err := r.nodes().Fill(ctx, l.roll(), w, l.digestBefore(w.Key())); err != nil {
 				return err
 			}
 		}
@@ -155,8 +155,8 @@ func (l *turn) roll() Roll {
 	return Roll{Object: l.o, Track: l.t, Approved: l.state.Approved, Now: l.now}
 }
 
-// before is the digest that a workload named at the look before.
-func (l *turn) before(key string) string {
+// digestBefore is the digest that a workload named at the look before.
+func (l *turn) digestBefore(key string) string {
 	for _, w := range l.o.Status.Workloads {
 		if w.Workload == key {
 			return w.Digest
@@ -165,11 +165,11 @@ func (l *turn) before(key string) string {
 	return ""
 }
 
-// found is what the targets name and run.
-func (l *turn) found() track.Found {
+// findings is what the targets name and run.
+func (l *turn) findings() track.Found {
 	var f track.Found
 	for _, w := range l.ws {
-		f.Workloads = append(f.Workloads, track.Workload{Key: w.Key(), Named: w.Named, Before: l.before(w.Key())})
+		f.Workloads = append(f.Workloads, track.Workload{Key: w.Key(), Named: w.Named, Before: l.digestBefore(w.Key())})
 	}
 	f.Running = l.running()
 	return f
@@ -188,8 +188,8 @@ func (l *turn) running() (out []string) {
 	return out
 }
 
-// used digests: approved, named by a workload, kept for a roll-back; each once.
-func (l *turn) used() (out []string) {
+// usedDigests digests: approved, named by a workload, kept for a roll-back; each once.
+func (l *turn) usedDigests() (out []string) {
 	if l.state.Approved != nil {
 		out = append(out, l.state.Approved.Digest)
 	}
@@ -205,10 +205,10 @@ func (l *turn) used() (out []string) {
 	return slices.Compact(out)
 }
 
-// poll looks at the source if it is due, and takes in what is there.
+// poll reads the source if it is due, and records its candidates.
 func (r *Reconciler) poll(ctx context.Context, l *turn) error {
 	l.again = r.dueAt(l.o)
-	var s seen
+	var s observation
 	var err error
 	switch {
 	case l.o.Spec.Source == v1alpha1.SourceBundles:
@@ -220,7 +220,7 @@ func (r *Reconciler) poll(ctx context.Context, l *turn) error {
 	case l.now.Before(l.again):
 		return nil
 	default:
-		s, err = r.pollRegistry(ctx, &l.o.Spec, l.t, l.state, l.running(), l.used())
+		s, err = r.pollRegistry(ctx, &l.o.Spec, l.t, l.state, l.running(), l.usedDigests())
 	}
 	interval := time.Duration(l.o.Spec.IntervalSeconds) * time.Second
 	var f *registry.Failure
@@ -230,7 +230,7 @@ func (r *Reconciler) poll(ctx context.Context, l *turn) error {
 			l.again = f.Until
 		}
 		r.setDue(l.o, l.again)
-		l.failed(reasonOf(f.Kind), said(f))
+		l.failed(reasonOf(f.Kind), withoutRetryTime(f))
 		return nil
 	}
 	if err != nil {
@@ -243,7 +243,7 @@ func (r *Reconciler) poll(ctx context.Context, l *turn) error {
 }
 
 // recordSeen takes in what a look found.
-func (l *turn) recordSeen(s seen) {
+func (l *turn) recordSeen(s observation) {
 	l.bundles = s.bundle
 	if s.endpoint != "" {
 		l.status.Endpoint = s.endpoint
@@ -252,7 +252,7 @@ func (l *turn) recordSeen(s seen) {
 	for _, tag := range slices.Sorted(maps.Keys(s.upstream)) {
 		l.status.Upstream = append(l.status.Upstream, v1alpha1.UpstreamTag{Tag: tag, Digest: s.upstream[tag]})
 	}
-	l.state = track.Take(l.state, s.Look, l.now)
+	l.state = track.Observe(l.state, s.Observation, l.now)
 	if l.state.Approved == nil && len(l.state.History) == 0 {
 		l.state.History = s.earlier
 	}
@@ -275,19 +275,19 @@ func (l *turn) failed(reason, message string) {
 
 func reasonOf(k registry.Kind) string {
 	switch k {
-	case registry.Limited:
+	case registry.RateLimited:
 		return v1alpha1.ReasonRegistryRateLimited
-	case registry.Denied:
+	case registry.Unauthorized:
 		return v1alpha1.ReasonRegistryUnauthorized
-	case registry.TagDeleted, registry.RepositoryGone:
+	case registry.TagDeleted, registry.RepositoryMissing:
 		return v1alpha1.ReasonTagDeleted
 	}
 	return v1alpha1.ReasonRegistryUnreachable
 }
 
-// said is a failure without the time at which it is asked again: that would
+// withoutRetryTime is a failure without the time at which it is asked again: that would
 // change the status at every try.
-func said(f *registry.Failure) string {
+func withoutRetryTime(f *registry.Failure) string {
 	plain := *f
 	plain.Until = time.Time{}
 	return plain.Error()
@@ -308,9 +308,9 @@ func (r *Reconciler) setDue(o *v1alpha1.ImageTrack, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.due == nil {
-		r.due = map[types.UID]due{}
+		r.due = map[types.UID]pollTime{}
 	}
-	r.due[o.UID] = due{at, o.Generation}
+	r.due[o.UID] = pollTime{at, o.Generation}
 }
 
 // jitter keeps tracks from asking all together, and each to its own beat.
@@ -343,8 +343,8 @@ func (r *Reconciler) next(l *turn) time.Duration {
 	return wait
 }
 
-// conflict: somebody else was faster; it is looked at again.
-func conflict(err error) error {
+// isConflict reports a concurrent write: the next reconcile reads the object again.
+func isConflict(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/refit-dev/refit/internal/registry"
 )
 
-// upstreamTime bounds what is asked besides the look itself: a site may reach its
-// mirror only.
+// upstreamTime bounds the additional requests to the repository itself: a site may reach
+// only its mirror.
 const upstreamTime = 5 * time.Second
 
-// behind asks the repository itself about the tags that a mirror answered. A repository
+// digestsBehindMirror asks the repository itself about the tags that a mirror answered. A repository
 // that cannot be reached says nothing about its mirror.
-func (a *asker) behind(ctx context.Context, answered string, images []track.Image) map[string]string {
+func (a *asker) digestsBehindMirror(ctx context.Context, answered string, images []track.Image) map[string]string {
 	if answered == a.t.Repository {
 		return nil
 	}
@@ -37,13 +37,13 @@ func (a *asker) behind(ctx context.Context, answered string, images []track.Imag
 	return out
 }
 
-// missing are the digests that neither a mirror nor the repository has. One that does
+// missingDigests are the digests that neither a mirror nor the repository has. One that does
 // not answer may have them.
-func (a *asker) missing(ctx context.Context, used []string) (gone []string) {
+func (a *asker) missingDigests(ctx context.Context, used []string) (gone []string) {
 	ctx, cancel := context.WithTimeout(ctx, upstreamTime)
 	defer cancel()
 	for _, d := range used {
-		if a.nowhere(ctx, d) {
+		if a.isMissing(ctx, d) {
 			gone = append(gone, d)
 		}
 	}
@@ -51,7 +51,7 @@ func (a *asker) missing(ctx context.Context, used []string) (gone []string) {
 	return slices.Compact(gone)
 }
 
-func (a *asker) nowhere(ctx context.Context, digest string) bool {
+func (a *asker) isMissing(ctx context.Context, digest string) bool {
 	for _, repository := range append(slices.Clone(a.t.Mirrors), a.t.Repository) {
 		place := a.at
 		place.Repository = repository

@@ -37,8 +37,8 @@ var (
 	nodePoolGVK = schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodePool"}
 )
 
-// kind makes a CRD that keeps whatever is in its objects, as those of the real
-// projects do with the fields that are looked at here.
+// kind makes a CRD that preserves unknown fields, as the CRDs of the real projects preserve
+// the fields of this test.
 func kind(gvk schema.GroupVersionKind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
 	keep := true
 	c := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + "." + gvk.Group,
@@ -192,7 +192,7 @@ func (s *site) mark(node string, u *v1alpha1.ClusterUpdate) {
 	s.annotate(node, v1alpha1.AnnotationUpdating, string(u.UID)+" 1 2026-11-20T12:00:00Z")
 }
 
-// picture is what the neighbours see.
+// picture is what the other controllers see.
 func (s *site) picture() map[string]any {
 	s.t.Helper()
 	out := map[string]any{}
@@ -211,9 +211,9 @@ func (s *site) picture() map[string]any {
 	return out
 }
 
-// Held with the controller's own rights, given back on every way an update ends,
-// whichever write the controller died at.
-func TestNeighboursOnAnAPIServer(t *testing.T) {
+// Objects are held with the controller's own rights and restored when an update ends in any
+// way, at whichever write the controller died.
+func TestInterlocksOnAnAPIServer(t *testing.T) {
 	s := newSite(t)
 	before := s.picture()
 	ends := map[string]func(*v1alpha1.ClusterUpdate){
@@ -305,13 +305,13 @@ func (s *site) halted() {
 	s.mark("n2", u)
 	s.look(s.reconciler(0))
 	s.phase(u, v1alpha1.PhaseHalted)
-	s.now = s.now.Add(45 * time.Minute) // an hour was said, less than half is left
+	s.now = s.now.Add(45 * time.Minute) // of an hour less than half is left
 	s.look(s.reconciler(0))
 	s.isHeld(u)
 	s.annotate("n1", v1alpha1.AnnotationUpdating, "") // retried, and done
 	s.look(s.reconciler(0))
 	if n := s.node("n1"); n.Annotations[scaleDown] != "" || n.Annotations[v1alpha1.AnnotationInterlock] != "" {
-		s.t.Errorf("a node that is done is given back: %v", n.Annotations)
+		s.t.Errorf("a node that is done is not restored: %v", n.Annotations)
 	}
 	if len(s.get(nodePoolGVK, "", "np").GetLabels()) == 0 {
 		s.t.Error("its NodePool is held until the update ends")

@@ -18,18 +18,18 @@ import (
 // budgetsField is where a NodePool says how many nodes Karpenter may disrupt.
 const budgetsField = "spec.disruption.budgets"
 
-// HoldNode holds back the neighbours of a node that is about to be marked. It
-// changes the object only: the caller writes it, together with the mark.
+// HoldNode pauses the autoscalers of a node that is about to be marked. It changes the
+// object only: the caller writes it, together with the mark.
 func HoldNode(n *corev1.Node, by string) {
 	n.Annotations, _ = hold(n.Annotations, by, wants(n.Labels[nodePoolLabel]))
 }
 
-// ReleaseNode takes HoldNode back; the caller writes it.
+// ReleaseNode undoes HoldNode; the caller writes the object.
 func ReleaseNode(n *corev1.Node) { n.Annotations, _ = restore(n.Annotations) }
 
-// change reads an object from the API server, changes it, and writes it if it is
+// changeObject reads an object from the API server, changes it, and writes it if it is
 // still what was read. An object that is gone is nothing to change.
-func (r *Reconciler) change(ctx context.Context, o client.Object, key client.ObjectKey, how func(client.Object) bool) error {
+func (r *Reconciler) changeObject(ctx context.Context, o client.Object, key client.ObjectKey, how func(client.Object) bool) error {
 	if err := r.Live.Get(ctx, key, o); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -40,11 +40,11 @@ func (r *Reconciler) change(ctx context.Context, o client.Object, key client.Obj
 	return client.IgnoreNotFound(r.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwnerController)))
 }
 
-func (r *Reconciler) act(ctx context.Context, a Action, in Input) error {
+func (r *Reconciler) runAction(ctx context.Context, a Action, in Input) error {
 	var err error
 	switch a.Kind {
 	case KindNode:
-		err = r.change(ctx, &corev1.Node{}, client.ObjectKey{Name: a.Key}, func(o client.Object) bool { return nodeAction(o, a, in.Running) })
+		err = r.changeObject(ctx, &corev1.Node{}, client.ObjectKey{Name: a.Key}, func(o client.Object) bool { return nodeAction(o, a, in.Running) })
 	case KindMachine:
 		ns, name, _ := strings.Cut(a.Key, "/")
 		err = r.changeKind(ctx, machineKind, client.ObjectKey{Namespace: ns, Name: name}, func(o client.Object) bool { return machineAction(o, a, in.Now) })
@@ -92,7 +92,7 @@ func machineAction(o client.Object, a Action, now time.Time) bool {
 	}
 	annotations[v1alpha1.AnnotationInterlockUntil] = now.Add(heldFor).UTC().Format(time.RFC3339)
 	o.SetAnnotations(annotations)
-	label(o, true)
+	setLabel(o, true)
 	return true
 }
 
@@ -100,10 +100,10 @@ func machineAction(o client.Object, a Action, now time.Time) bool {
 func release(o client.Object) bool {
 	annotations, changed := restore(o.GetAnnotations())
 	o.SetAnnotations(annotations)
-	return label(o, false) || changed
+	return setLabel(o, false) || changed
 }
 
-func label(o client.Object, on bool) (changed bool) {
+func setLabel(o client.Object, on bool) (changed bool) {
 	l := o.GetLabels()
 	if _, has := l[v1alpha1.LabelInterlock]; has == on {
 		return false
@@ -140,10 +140,10 @@ func nodePoolAction(o client.Object, a Action) bool {
 		rs[budgetsField] = old
 	} else {
 		before, found, err := unstructured.NestedSlice(u.Object, "spec", "disruption", "budgets")
-		if err != nil || contains(before, none()) {
+		if err != nil || contains(before, zeroBudget()) {
 			return false // not what we know, or a person holds it already
 		}
-		set := append(append([]any{}, before...), none())
+		set := append(append([]any{}, before...), zeroBudget())
 		r := Record{By: a.By, Set: text(set)}
 		if found {
 			b := text(before)
@@ -159,15 +159,15 @@ func nodePoolAction(o client.Object, a Action) bool {
 	}
 	write(annotations, rs)
 	u.SetAnnotations(annotations)
-	label(u, true)
+	setLabel(u, true)
 	return true
 }
 
-// none is a budget that lets Karpenter disrupt no node, for whatever reason.
-func none() map[string]any { return map[string]any{"nodes": "0"} }
+// zeroBudget lets Karpenter disrupt no node, for no reason.
+func zeroBudget() map[string]any { return map[string]any{"nodes": "0"} }
 
-// restoreBudgets puts the budgets back; of budgets that somebody changed since,
-// only our entry is taken out.
+// restoreBudgets restores the budgets. If they changed meanwhile, it removes only refit's
+// entry.
 func restoreBudgets(u *unstructured.Unstructured) {
 	r, held := records(u.GetAnnotations())[budgetsField]
 	if !held {
@@ -186,8 +186,8 @@ func restoreBudgets(u *unstructured.Unstructured) {
 		if json.Unmarshal([]byte(*r.Before), &back) != nil {
 			return
 		}
-	case contains(now, none()):
-		back = without(now, none())
+	case contains(now, zeroBudget()):
+		back = removeFirst(now, zeroBudget())
 	default:
 		return
 	}
@@ -203,8 +203,8 @@ func contains(list []any, what map[string]any) bool {
 	return false
 }
 
-// without is a list without the first entry like what.
-func without(list []any, what map[string]any) []any {
+// removeFirst is a list without the first entry like what.
+func removeFirst(list []any, what map[string]any) []any {
 	out := []any{}
 	gone := false
 	for _, x := range list {

@@ -114,8 +114,8 @@ func Decide(in Input) []Action {
 			pools[n.NodePool] = Action{Verb: VerbHold, Kind: KindNodePool, Key: n.NodePool, By: by}
 		}
 	}
-	out = append(out, settled(in.Machines, KindMachine, machines, func(m Object) bool { return m.Until.Sub(in.Now) > renewAfter }, nil)...)
-	out = append(out, settled(in.NodePools, KindNodePool, pools, func(Object) bool { return true }, in.Running)...)
+	out = append(out, reconcileHeld(in.Machines, KindMachine, machines, func(m Object) bool { return m.Until.Sub(in.Now) > renewAfter }, nil)...)
+	out = append(out, reconcileHeld(in.NodePools, KindNodePool, pools, func(Object) bool { return true }, in.Running)...)
 	for _, set := range []map[string]Action{machines, pools} {
 		for _, key := range slices.Sorted(maps.Keys(set)) {
 			out = append(out, set[key])
@@ -140,10 +140,10 @@ func decideNode(n Node, by string) []Action {
 	return nil
 }
 
-// settled takes out of what is wanted what is held already and fresh, and
-// returns what is held and wanted no more; stay are updates whose holds stay
+// reconcileHeld removes from wanted the objects that are held and fresh, and returns the
+// objects to restore: held, and no longer wanted. Updates in stay keep their objects
 // although no node wants them now.
-func settled(held []Object, kind string, wanted map[string]Action, fresh func(Object) bool, stay map[string]bool) []Action {
+func reconcileHeld(held []Object, kind string, wanted map[string]Action, fresh func(Object) bool, stay map[string]bool) []Action {
 	var out []Action
 	for _, o := range held {
 		switch a, want := wanted[o.Key]; {

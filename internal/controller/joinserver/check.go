@@ -20,9 +20,9 @@ import (
 	"github.com/refit-dev/refit/internal/convert"
 )
 
-// checked is the configuration with a check of the machine itself, if its pool
-// has limits that a machine can judge.
-func (s *Server) checked(ctx context.Context, r request, held *corev1.Secret, config []byte) ([]byte, error) {
+// withMachineCheck adds to the configuration a check that runs on the machine, if its pool
+// has limits that a machine can check.
+func (s *Server) withMachineCheck(ctx context.Context, r request, held *corev1.Secret, config []byte) ([]byte, error) {
 	f, err := s.limits(ctx, held)
 	if err != nil || len(f.Rules) == 0 {
 		return config, err
@@ -68,7 +68,7 @@ func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*convert.Skew
 	if p.Spec.Skew.Mode == "None" { // the risk was taken
 		return f, nil
 	}
-	rules, releases, err := s.streams(ctx, p)
+	rules, releases, err := s.readStreams(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*convert.Skew
 	return f, nil
 }
 
-// streams of a policy: their rules, and which releases they are for.
-func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []convert.StreamRelease, err error) {
+// readStreams of a policy: their rules, and which releases they are for.
+func (s *Server) readStreams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rules []v1alpha1.SkewRule, releases []convert.StreamRelease, err error) {
 	for _, name := range p.Spec.Streams {
 		st := &v1alpha1.BootImageStream{}
 		err := s.Client.Get(ctx, client.ObjectKey{Name: name}, st)
@@ -98,30 +98,30 @@ func (s *Server) streams(ctx context.Context, p *v1alpha1.BootImagePolicy) (rule
 
 // Limits of a report and of what is kept of it.
 const (
-	mostTold  = 16 << 10
-	mostKept  = 480
-	toldAfter = time.Hour
+	maxRefusalEvents = 16 << 10
+	mostKept         = 480
+	refusalInterval  = time.Hour
 )
 
 // receiveReport takes a machine's word that its own check refused it. It is believed from
 // the address that the configuration was given to.
 func (s *Server) receiveReport(ctx context.Context, w http.ResponseWriter, r *http.Request, token, from string) {
 	var t convert.RefusalReport
-	if err := json.NewDecoder(io.LimitReader(r.Body, mostTold)).Decode(&t); err != nil || t.Message == "" {
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxRefusalEvents)).Decode(&t); err != nil || t.Message == "" {
 		http.Error(w, "a report is JSON with a message", http.StatusBadRequest)
 		return
 	}
 	used, err := s.usedBy(ctx, token, from)
 	if err != nil {
-		s.no(w, err)
+		s.writeRefusal(w, err)
 		return
 	}
 	_, held, err := s.pool(ctx, used.Labels[convert.LabelJoinPool])
 	if err == nil {
-		err = s.refused(ctx, used, held, from, t.Message)
+		err = s.recordRefusal(ctx, used, held, from, t.Message)
 	}
 	if err != nil {
-		s.no(w, err)
+		s.writeRefusal(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -134,15 +134,15 @@ func (s *Server) usedBy(ctx context.Context, token, from string) (*corev1.Secret
 		return nil, err
 	}
 	at, err := time.Parse(time.RFC3339, r.Annotations[convert.AnnotationJoinUsedAt])
-	if err != nil || r.Annotations[convert.AnnotationJoinUsedBy] != from || s.Now().Sub(at) > toldAfter {
+	if err != nil || r.Annotations[convert.AnnotationJoinUsedBy] != from || s.Now().Sub(at) > refusalInterval {
 		return nil, errToken
 	}
 	return r, nil
 }
 
-// refused keeps in the record that a machine cannot join, and says it once in an
-// event: who is told the same again writes nothing.
-func (s *Server) refused(ctx context.Context, r, held *corev1.Secret, from, why string) error {
+// recordRefusal records that a machine cannot join, and emits one event. The same refusal
+// again writes nothing.
+func (s *Server) recordRefusal(ctx context.Context, r, held *corev1.Secret, from, why string) error {
 	why = text.Truncate(strings.ToValidUTF8(strings.TrimSpace(why), "?"), mostKept)
 	if r.Annotations[convert.AnnotationRefused] == why && r.Annotations[convert.AnnotationRefusedFrom] == from {
 		return nil

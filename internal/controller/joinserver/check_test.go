@@ -27,7 +27,7 @@ import (
 )
 
 // pools is a server over objects in memory: what the API server decides is tested
-// beside, this is what the server makes of pools and policies.
+// next to it, this is what the server makes of pools and policies.
 func pools(t *testing.T, objects ...client.Object) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -89,7 +89,7 @@ func served(t *testing.T, body string) (*convert.SkewLimits, string) {
 }
 
 // A machine is given the rules of its pool, and of the policy and the
-// streams that it names, beside its configuration.
+// streams that it names, in addition to its configuration.
 func TestServesLimits(t *testing.T) {
 	t.Parallel()
 	policy := &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"v1.36", "gone"},
@@ -147,8 +147,8 @@ func TestMachineSaysItWasRefused(t *testing.T) {
 	s := pools(t)
 	s.secret("first-boot-w", secretConfig, map[string]string{convert.AnnotationMinimumOS: "9.6"})
 	token := s.token("w", time.Hour)
-	const told = `{"os":"9.4.20250101-0","message":"This machine cannot join pool w"}`
-	if code := s.tell(token, "10.0.0.1", told); code != http.StatusForbidden {
+	const refusal = `{"os":"9.4.20250101-0","message":"This machine cannot join pool w"}`
+	if code := s.tell(token, "10.0.0.1", refusal); code != http.StatusForbidden {
 		t.Errorf("before the token was used: %d", code)
 	}
 	if code, body := s.ask(token, "10.0.0.1", accept3, "Ignition/2.20.0"); code != http.StatusOK {
@@ -158,9 +158,9 @@ func TestMachineSaysItWasRefused(t *testing.T) {
 		token, from, body string
 		code              int
 	}{
-		"another address":    {token, "10.0.0.2", told, http.StatusForbidden},
-		"an unknown token":   {strings.Repeat("A", 43), "10.0.0.1", told, http.StatusForbidden},
-		"no token":           {"", "10.0.0.1", told, http.StatusForbidden},
+		"another address":    {token, "10.0.0.2", refusal, http.StatusForbidden},
+		"an unknown token":   {strings.Repeat("A", 43), "10.0.0.1", refusal, http.StatusForbidden},
+		"no token":           {"", "10.0.0.1", refusal, http.StatusForbidden},
 		"nothing said":       {token, "10.0.0.1", `{}`, http.StatusBadRequest},
 		"no report":          {token, "10.0.0.1", "x", http.StatusBadRequest},
 		"more than a report": {token, "10.0.0.1", `{"message":"` + strings.Repeat("x", 20<<10) + `"}`, http.StatusBadRequest},
@@ -173,7 +173,7 @@ func TestMachineSaysItWasRefused(t *testing.T) {
 		t.Error("who is not believed makes no event")
 	}
 	for range 3 {
-		if code := s.tell(token, "10.0.0.1", told); code != http.StatusNoContent {
+		if code := s.tell(token, "10.0.0.1", refusal); code != http.StatusNoContent {
 			t.Errorf("%d", code)
 		}
 	}
@@ -191,13 +191,13 @@ func TestMachineSaysItWasRefused(t *testing.T) {
 		t.Errorf("%v", an)
 	}
 	s.later(2 * time.Hour)
-	if code := s.tell(token, "10.0.0.1", told); code != http.StatusForbidden {
+	if code := s.tell(token, "10.0.0.1", refusal); code != http.StatusForbidden {
 		t.Errorf("hours later: %d", code)
 	}
 }
 
 // An image that is too old for Ignition's own check, and then a new one: the
-// refusal is taken back.
+// refusal is undone.
 func TestRefusalIsTakenBack(t *testing.T) {
 	t.Parallel()
 	s := pools(t)

@@ -137,14 +137,14 @@ func (s *Server) Handler() http.Handler {
 type request struct{ token, from, host string }
 
 func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r request, c ignition.Client) {
-	used, err := s.record(ctx, r.token, r.from)
+	used, err := s.readRecord(ctx, r.token, r.from)
 	if err != nil {
-		s.no(w, err)
+		s.writeRefusal(w, err)
 		return
 	}
 	pool, held, err := s.pool(ctx, used.Labels[convert.LabelJoinPool])
 	if err != nil {
-		s.no(w, err)
+		s.writeRefusal(w, err)
 		return
 	}
 	var config []byte
@@ -154,7 +154,7 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 		http.Error(w, d.Text, http.StatusBadRequest)
 		return
 	case ignition.AnswerMessage: // holds no secret, so it uses nothing up
-		if err = s.refused(ctx, used, held, r.from, d.Text); err == nil {
+		if err = s.recordRefusal(ctx, used, held, r.from, d.Text); err == nil {
 			config, err = ignition.Message(d.Spec, d.Text)
 		}
 	case ignition.AnswerCloudInit:
@@ -164,7 +164,7 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 		config, err = s.serve(ctx, r, d, pool, held, used)
 	}
 	if err != nil {
-		s.no(w, err)
+		s.writeRefusal(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", kind)
@@ -175,17 +175,17 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 func (s *Server) serve(ctx context.Context, r request, d ignition.Answer, pool ignition.Pool, held, used *corev1.Secret) (config []byte, err error) {
 	if d.Action == ignition.AnswerCloudInit {
 		config, err = s.userData(ctx, pool.Name, held)
-	} else if config, err = s.whole(ctx, pool, held.Data[convert.KeyConfig]); err == nil {
-		config, err = s.checked(ctx, r, held, config)
+	} else if config, err = s.fullConfig(ctx, pool, held.Data[convert.KeyConfig]); err == nil {
+		config, err = s.withMachineCheck(ctx, r, held, config)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return config, s.claim(ctx, used, r.from)
+	return config, s.claimToken(ctx, used, r.from)
 }
 
-// no answers without a word about what is inside.
-func (s *Server) no(w http.ResponseWriter, err error) {
+// writeRefusal answers without a word about what is inside.
+func (s *Server) writeRefusal(w http.ResponseWriter, err error) {
 	if errors.Is(err, errToken) {
 		http.Error(w, errToken.Error()+": make another with refit bootimage token", http.StatusForbidden)
 		return

@@ -20,10 +20,10 @@ const (
 	keepUsed = time.Hour
 )
 
-// errToken is every "no" about a token: nobody learns which.
+// errToken is the one answer for every refused token, so that callers do not learn why.
 var errToken = errors.New("the token is not known, has ended, or was used")
 
-// readSecret is the record of a token, whatever became of it.
+// readSecret reads the record of a token, used or not.
 func (s *Server) readSecret(ctx context.Context, token string) (*corev1.Secret, error) {
 	name := convert.JoinSecretName(token)
 	if name == "" {
@@ -40,8 +40,8 @@ func (s *Server) readSecret(ctx context.Context, token string) (*corev1.Secret, 
 	return r, nil
 }
 
-// record of a token that may be used, by whom it is now.
-func (s *Server) record(ctx context.Context, token, from string) (*corev1.Secret, error) {
+// readRecord of a token that may be used, by whom it is now.
+func (s *Server) readRecord(ctx context.Context, token, from string) (*corev1.Secret, error) {
 	r, err := s.readSecret(ctx, token)
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (s *Server) usedLongAgo(r *corev1.Secret) bool {
 	return err != nil || s.Now().Sub(at) > sameAgain
 }
 
-// claim uses a token up. Of two that come at once the API server takes one.
-func (s *Server) claim(ctx context.Context, r *corev1.Secret, from string) error {
+// claimToken uses a token up. Of two that come at once the API server takes one.
+func (s *Server) claimToken(ctx context.Context, r *corev1.Secret, from string) error {
 	if r.Annotations[convert.AnnotationJoinUsedBy] == from {
 		return nil
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// wholeFor is how long a pool's configuration counts: a hundred machines that join at
+// cacheFor is how long a pool's configuration counts: a hundred machines that join at
 // once ask the API server once.
-const wholeFor = 2 * time.Second
+const cacheFor = 2 * time.Second
 
 // rendered is what nodes of a pool are to be.
 type rendered struct {
@@ -27,10 +27,10 @@ type rendered struct {
 	at     time.Time
 }
 
-// whole is what a person gives machines of a pool, with what its nodes are to be: files,
+// fullConfig is what a person gives machines of a pool, with what its nodes are to be: files,
 // units, the OS image by digest. What the pool wants stands above, since the agent would
 // change it to that anyway.
-func (s *Server) whole(ctx context.Context, p ignition.Pool, config []byte) ([]byte, error) {
+func (s *Server) fullConfig(ctx context.Context, p ignition.Pool, config []byte) ([]byte, error) {
 	if p.Spec != 3 {
 		return config, nil // NodeConfigs have no words of version 2; the agent brings them later
 	}
@@ -62,14 +62,14 @@ func (s *Server) userData(ctx context.Context, pool string, held *corev1.Secret)
 	return out, err
 }
 
-// rendered is what the nodes of a pool are to be; there is false if nobody wants
-// anything of them. A configuration in conflict gives nothing: a machine that joined
-// without it would have to be changed at once.
+// rendered is the configuration of the nodes of a pool; there is false if no NodeConfig
+// selects them. A configuration in conflict is an error: a machine that joined without it
+// would have to be changed at once.
 func (s *Server) rendered(ctx context.Context, pool string) (c model.NodeConfig, there bool, err error) {
 	s.wholes.Lock()
 	defer s.wholes.Unlock()
 	now := s.Now()
-	if x, ok := s.known[pool]; ok && now.Sub(x.at) < wholeFor && !now.Before(x.at) {
+	if x, ok := s.known[pool]; ok && now.Sub(x.at) < cacheFor && !now.Before(x.at) {
 		return x.config, x.there, nil
 	}
 	_, c, verdicts, err := nodeconfigs.ForNewNode(ctx, s.Client, pool)

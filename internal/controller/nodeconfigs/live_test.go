@@ -13,12 +13,12 @@ import (
 	"github.com/refit-dev/refit/internal/osimage/contents"
 )
 
-// What a newer image has otherwise, and nodes are not booted for, is among their files; what
-// was written over an image's and is wanted no more is given back to it; a NodeConfig that
-// speaks of a path comes before both.
+// Differences of a newer image that need no reboot are files of the nodes. A file that was
+// written over one of the image, and is no longer wanted, is restored to that of the image.
+// A NodeConfig with the path comes before both.
 func TestWrittenOverAnImage(t *testing.T) {
 	const was, is = "r.example/os@sha256:was", "r.example/os@sha256:is"
-	data := string(contents.Seal("sha256:was", "sha256:is", []model.ConfigFile{
+	data := string(contents.SealFiles("sha256:was", "sha256:is", []model.ConfigFile{
 		{Path: "/etc/chrony.conf", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("two")}, {Path: "/etc/mine", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("image's")}, {Path: "/etc/old.conf", Absent: true}}))
 	live := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ContentName(v1alpha1.ContentOSLive, data)}, Type: v1alpha1.ContentOSLive, Data: data}
 	pool := v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge", Disruption: []v1alpha1.DisruptionRule{
@@ -42,7 +42,7 @@ func TestWrittenOverAnImage(t *testing.T) {
 		"nothing is live": {v1alpha1.OSImagePool{}, []model.ConfigFile{mine}, model.ConfigVersion, ""},
 		"a newer image is": {v1alpha1.OSImagePool{Live: newer, Written: []string{"/etc/chrony.conf", "/etc/mine", "/etc/old.conf"}},
 			[]model.ConfigFile{reload(model.ConfigFile{Path: "/etc/chrony.conf", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("two")}), mine, reload(model.ConfigFile{Path: "/etc/old.conf", Absent: true})}, model.ConfigVersion, "image " + is + " differs"},
-		"it was, and is given back": {v1alpha1.OSImagePool{Written: []string{"/etc/chrony.conf", "/etc/mine", "/etc/uncovered"}},
+		"it was, and is restored": {v1alpha1.OSImagePool{Written: []string{"/etc/chrony.conf", "/etc/mine", "/etc/uncovered"}},
 			[]model.ConfigFile{reload(model.ConfigFile{Path: "/etc/chrony.conf", AsImage: true}), mine, {Path: "/etc/uncovered", AsImage: true, Disruption: model.DisruptionReboot}}, model.ConfigVersionAsImage, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

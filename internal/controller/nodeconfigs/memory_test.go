@@ -16,15 +16,15 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
-// told is an outcome in words: what every node gets, and what is said of the NodeConfigs.
-type told struct {
+// targetSummary is the result in words: what every node gets, and the state of NodeConfigs.
+type targetSummary struct {
 	Nodes            []string
 	Matched, Current map[string]int32
 	Problems         map[string]string
 }
 
-func tell(d *outcome) told {
-	t := told{Matched: d.matched, Current: d.current, Problems: map[string]string{}}
+func summarize(d *nodeTargets) targetSummary {
+	t := targetSummary{Matched: d.matched, Current: d.current, Problems: map[string]string{}}
 	for _, r := range d.byNode {
 		t.Nodes = append(t.Nodes, fmt.Sprint(r.name, len(r.verdicts)))
 	}
@@ -34,9 +34,9 @@ func tell(d *outcome) told {
 	return t
 }
 
-// What is remembered of nodes is what looking at all of them anew would say,
-// whatever changed since: labels, what is seen of a node, the NodeConfigs, a
-// ConfigMap behind one, the nodes themselves.
+// The cached values of nodes are those that a comparison of all nodes would give, after any
+// change: of labels, observed fields, NodeConfigs, a ConfigMap of one, or the nodes
+// themselves.
 func TestAnOutcomeFromMemoryIsTheOutcome(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -57,7 +57,7 @@ func TestAnOutcomeFromMemoryIsTheOutcome(t *testing.T) {
 		for i := range 4 {
 			add(fmt.Sprint("n", i))
 		}
-		var m memory
+		var m matchCache
 		for round := range 8 {
 			i := rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
@@ -65,7 +65,7 @@ func TestAnOutcomeFromMemoryIsTheOutcome(t *testing.T) {
 				w.nodes[i] = w.nodes[i].DeepCopy()
 				w.nodes[i].Labels = map[string]string{rapid.SampledFrom([]string{"one", "two"}).Draw(t, "label"): "y", "two": rapid.SampledFrom([]string{"y", "n"}).Draw(t, "two")}
 			case 1:
-				if r := w.decide(&memory{}).byNode[i]; r != nil { // the node becomes as it is wanted
+				if r := w.decide(&matchCache{}).byNode[i]; r != nil { // the node becomes as it is wanted
 					w.reports[i] = &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: r.config.Fields()}}}
 				}
 			case 2:
@@ -82,7 +82,7 @@ func TestAnOutcomeFromMemoryIsTheOutcome(t *testing.T) {
 					add("last")
 				}
 			}
-			if d := cmp.Diff(tell(w.decide(&memory{})), tell(w.decide(&m))); d != "" {
+			if d := cmp.Diff(summarize(w.decide(&matchCache{})), summarize(w.decide(&m))); d != "" {
 				t.Fatalf("round %d (-anew +remembered):\n%s", round, d)
 			}
 		}

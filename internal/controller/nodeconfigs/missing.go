@@ -16,14 +16,14 @@ import (
 // were not rendered since they were edited, refused those that cannot be. nothing is
 // true if a plan says that no node differs: while nodes are not as a NodeConfig wants
 // it has not seen them yet, since a cache may be behind.
-func Missing(ctx context.Context, c client.Reader, nothing bool) (waits, refused []model.Verdict, err error) {
+func Missing(ctx context.Context, c client.Reader, nothing bool) (waits, refused []model.Blocker, err error) {
 	var list v1alpha1.NodeConfigList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, nil, err
 	}
 	for i := range list.Items {
 		nc := &list.Items[i]
-		v := model.Verdict{Object: "NodeConfig/" + nc.Name, Reason: v1alpha1.ReasonConfigWaiting}
+		v := model.Blocker{Object: "NodeConfig/" + nc.Name, Reason: v1alpha1.ReasonConfigWaiting}
 		stalled := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionStalled)
 		switch {
 		case !nc.DeletionTimestamp.IsZero():

@@ -9,12 +9,11 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// ForNewNode is the configuration that a node of a pool is to have which has not joined
-// yet, and the name of its Content; both are empty if nobody wants anything, or there is
-// no such pool. NodeConfigs that select nodes by label come later: a machine has none.
-// It is made as for every other node, so a machine that was given it is as wanted when
-// it joins.
-func ForNewNode(ctx context.Context, live client.Client, pool string) (name string, c model.NodeConfig, verdicts []model.Verdict, err error) {
+// ForNewNode is the configuration of a node that has not joined its pool yet, and the name
+// of its Content. Both are empty if no NodeConfig selects the pool, or the pool does not
+// exist. NodeConfigs that select nodes by label come later: a machine has no labels. It is
+// rendered as for every other node, so that a machine with it is current when it joins.
+func ForNewNode(ctx context.Context, live client.Client, pool string) (name string, c model.NodeConfig, verdicts []model.Blocker, err error) {
 	var pools v1alpha1.UpdatePoolList
 	var configs v1alpha1.NodeConfigList
 	if err := live.List(ctx, &pools); err != nil {

@@ -27,7 +27,7 @@ type poolImage struct {
 	// held: a person keeps the pool on the build of the image, so its nodes have that
 	// configuration and not today's.
 	held bool
-	// finished: nobody builds it, so its kernel arguments are not ours.
+	// finished: the image is prebuilt, so its kernel arguments are not ours.
 	finished bool
 	// live are files of a newer image that is not booted, note says so; written are paths
 	// that were written over the image's at some time.
@@ -36,8 +36,8 @@ type poolImage struct {
 	note    string
 }
 
-// gatherImages reads which image every pool has. An image is told with the kernel
-// arguments it was made with, so that the two change together.
+// gatherImages reads which image every pool has. An image comes with the
+// kernel arguments that it was built with, so that the two change together.
 func (r *Reconciler) gatherImages(ctx context.Context, w *configSnapshot) error {
 	w.images = map[string]*poolImage{}
 	if !slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Spec.OSImage != "" }) {
@@ -70,7 +70,7 @@ func (w *configSnapshot) imagesOf(o *v1alpha1.OSImage, made map[string]*v1alpha1
 		}
 		image := &poolImage{image: p.Image, finished: o.Spec.Image != ""}
 		w.images[p.Name] = image
-		if err := image.over(&p, made); err != nil {
+		if err := image.readWrittenFiles(&p, made); err != nil {
 			return err
 		}
 		c := made[p.Content]
@@ -160,11 +160,11 @@ func ForPool(c *v1alpha1.NodeConfig, pool string) bool {
 
 // withImage adds the pool's OS image to a configuration, and says of what the image
 // brings that it does: it is verified and not written.
-func (w *configSnapshot) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeConfig) (model.NodeConfig, []model.Verdict) {
+func (w *configSnapshot) withImage(p *v1alpha1.UpdatePool, names []string, c model.NodeConfig) (model.NodeConfig, []model.Blocker) {
 	if p == nil || p.Spec.OSImage == "" {
 		return c, noImage(c)
 	}
-	if vs := w.refuses(p, names); len(vs) > 0 {
+	if vs := w.imageBlockers(p, names); len(vs) > 0 {
 		return model.NodeConfig{}, vs
 	}
 	image := w.images[p.Name]
@@ -192,11 +192,11 @@ func (w *configSnapshot) withImage(p *v1alpha1.UpdatePool, names []string, c mod
 	}
 	os.Note = image.note
 	c.OS, c.Version = os, model.ConfigVersion
-	return image.onto(c, contents.Rules{Pool: Rules(p)}), nil
+	return image.addTo(c, contents.Rules{Pool: Rules(p)}), nil
 }
 
-// over reads what agents write, or have written, over an image.
-func (i *poolImage) over(p *v1alpha1.OSImagePool, all map[string]*v1alpha1.Content) error {
+// readWrittenFiles reads what agents write, or have written, over an image.
+func (i *poolImage) readWrittenFiles(p *v1alpha1.OSImagePool, all map[string]*v1alpha1.Content) error {
 	i.written = p.Written
 	if p.Live == nil {
 		return nil
@@ -208,15 +208,15 @@ func (i *poolImage) over(p *v1alpha1.OSImagePool, all map[string]*v1alpha1.Conte
 	_, was, _ := strings.Cut(p.Image, "@")
 	_, is, _ := strings.Cut(p.Live.Image, "@")
 	var err error
-	i.live, err = contents.Open([]byte(c.Data), was, is)
+	i.live, err = contents.OpenFiles([]byte(c.Data), was, is)
 	i.note = p.Live.Message
 	return err
 }
 
-// onto adds to a configuration what a newer image has otherwise in /etc, and has given
+// addTo adds to a configuration what a newer image has otherwise in /etc, and has given
 // back to the booted image what was written over it and is wanted no more. A NodeConfig
 // that speaks of a path comes before.
-func (i *poolImage) onto(c model.NodeConfig, rules contents.Rules) model.NodeConfig {
+func (i *poolImage) addTo(c model.NodeConfig, rules contents.Rules) model.NodeConfig {
 	files := slices.Clone(c.Files)
 	add := func(f model.ConfigFile) {
 		if !slices.ContainsFunc(files, func(h model.ConfigFile) bool { return h.Path == f.Path }) {
@@ -237,27 +237,27 @@ func (i *poolImage) onto(c model.NodeConfig, rules contents.Rules) model.NodeCon
 	return c
 }
 
-// refuses says what keeps the nodes of a pool from having its image.
-func (w *configSnapshot) refuses(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
-	if vs := w.onlyOfPool(p, names); len(vs) > 0 {
+// imageBlockers says what keeps the nodes of a pool from having its image.
+func (w *configSnapshot) imageBlockers(p *v1alpha1.UpdatePool, names []string) []model.Blocker {
+	if vs := w.perNodeBlockers(p, names); len(vs) > 0 {
 		return vs
 	}
 	if vs := osimage.CheckRules("UpdatePool/"+p.Name, Rules(p)); len(vs) > 0 {
 		return vs
 	}
 	if image := w.images[p.Name]; image != nil && image.held {
-		return w.besidePool(p, names)
+		return w.nodeConfigBlockers(p, names)
 	}
 	return nil
 }
 
-// besidePool: what a NodeConfig has for single nodes is not in the configuration of a
+// nodeConfigBlockers: what a NodeConfig has for single nodes is not in the configuration of a
 // build, and what both come to nobody has seen.
-func (w *configSnapshot) besidePool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
-	var out []model.Verdict
+func (w *configSnapshot) nodeConfigBlockers(p *v1alpha1.UpdatePool, names []string) []model.Blocker {
+	var out []model.Blocker
 	for i := range w.configs {
 		if c := &w.configs[i]; slices.Contains(names, c.Name) && !ForPool(c, p.Name) {
-			out = append(out, model.Verdict{Reason: v1alpha1.ReasonConfigInvalid, Object: "NodeConfig/" + c.Name,
+			out = append(out, model.Blocker{Reason: v1alpha1.ReasonConfigInvalid, Object: "NodeConfig/" + c.Name,
 				Message: fmt.Sprintf("NodeConfig %s is for some nodes of pool %s, which is held on OSBuild %s and its configuration", c.Name, p.Name, p.Spec.OSBuild),
 				Fix:     "refit rollback --pool " + p.Name + " --follow, or select by spec.pools instead of spec.nodeSelector"})
 		}
@@ -266,23 +266,23 @@ func (w *configSnapshot) besidePool(p *v1alpha1.UpdatePool, names []string) []mo
 }
 
 // noImage: packages have no other way to a node.
-func noImage(c model.NodeConfig) []model.Verdict {
+func noImage(c model.NodeConfig) []model.Blocker {
 	if len(c.Packages) == 0 {
 		return nil
 	}
-	return []model.Verdict{{Reason: v1alpha1.ReasonConfigInvalid, Message: "packages " + strings.Join(c.Packages, ", ") + " are wanted on nodes whose pool has no OSImage, and nothing installs packages on a node that runs",
+	return []model.Blocker{{Reason: v1alpha1.ReasonConfigInvalid, Message: "packages " + strings.Join(c.Packages, ", ") + " are wanted on nodes whose pool has no OSImage, and nothing installs packages on a node that runs",
 		Fix: "name an OSImage in the UpdatePool, or install them another way"}}
 }
 
-// onlyOfPool: what comes with an image is the same on every node of the pool.
-func (w *configSnapshot) onlyOfPool(p *v1alpha1.UpdatePool, names []string) []model.Verdict {
-	var out []model.Verdict
+// perNodeBlockers: what comes with an image is the same on every node of the pool.
+func (w *configSnapshot) perNodeBlockers(p *v1alpha1.UpdatePool, names []string) []model.Blocker {
+	var out []model.Blocker
 	for i := range w.configs {
 		c := &w.configs[i]
 		if !slices.Contains(names, c.Name) || ForPool(c, p.Name) || len(c.Spec.KernelArguments)+len(c.Spec.Packages) == 0 {
 			continue
 		}
-		out = append(out, model.Verdict{Reason: v1alpha1.ReasonConfigInvalid, Object: "NodeConfig/" + c.Name,
+		out = append(out, model.Blocker{Reason: v1alpha1.ReasonConfigInvalid, Object: "NodeConfig/" + c.Name,
 			Message: fmt.Sprintf("NodeConfig %s has kernel arguments or packages for some nodes of pool %s, whose nodes share the image of OSImage %s", c.Name, p.Name, p.Spec.OSImage),
 			Fix:     "select by spec.pools instead of spec.nodeSelector"})
 	}

@@ -20,9 +20,9 @@ type Reader struct {
 	known        map[string]*model.NodeConfig
 }
 
-// Want puts what a node's rendered configuration wants among what is desired of
+// AddWanted puts what a node's rendered configuration wants among what is desired of
 // it. nu may be nil.
-func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *updateplan.Node) error {
+func (r *Reader) AddWanted(ctx context.Context, nu *v1alpha1.NodeUpdate, n *updateplan.Node) error {
 	if nu == nil || nu.Spec.Config == "" {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (r *Reader) Want(ctx context.Context, nu *v1alpha1.NodeUpdate, n *updatepla
 		r.known[name] = c
 	}
 	n.Config, n.ConfigName = c, name
-	n.Unseen = nu.Status.Observed == nil || nu.Status.Observed.Config != name
+	n.Unobserved = nu.Status.Observed == nil || nu.Status.Observed.Config != name
 	n.Desired = updateplan.Fields(c.Fields())
 	return nil
 }

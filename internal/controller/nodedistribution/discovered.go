@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// mostFound unapproved Bundles there are at most, and mostFoundOn of them for one
+	// maxDiscovered unapproved Bundles there are at most, and mostFoundOn of them for one
 	// node: a node names what it likes.
-	mostFound, mostFoundOn = 64, 8
-	// foundRest is how long an unapproved Bundle stays that no node has any more.
-	foundRest = time.Hour
+	maxDiscovered, maxDiscoveredPerNode = 64, 8
+	// discoveredRetention is how long an unapproved Bundle stays that no node has any more.
+	discoveredRetention = time.Hour
 )
 
-// makeBundles makes an object with an empty spec for every bundle that was found, has
-// none, and whose header the controller has read itself: its name and version are those
-// of the header, not what a node says.
-func (r *Reconciler) makeBundles(ctx context.Context, w *fleetSnapshot, media map[string]*found) error {
-	known, names, on, total := w.foundSoFar()
+// makeBundles creates a Bundle with an empty spec for every discovered bundle without one,
+// once the controller has read its header. Name and version are those of the header, not
+// those that a node reports.
+func (r *Reconciler) makeBundles(ctx context.Context, w *fleetSnapshot, media map[string]*mediaBundle) error {
+	known, names, on, total := w.discoveredCounts()
 	var errs []error
 	for _, d := range slices.Sorted(maps.Keys(media)) {
 		f := media[d]
@@ -39,7 +39,7 @@ func (r *Reconciler) makeBundles(ctx context.Context, w *fleetSnapshot, media ma
 		if err != nil && !known[d] {
 			r.logUnreadHeader(ctx, d, node, err)
 		}
-		if known[d] || err != nil || total >= mostFound || on[node] >= mostFoundOn {
+		if known[d] || err != nil || total >= maxDiscovered || on[node] >= maxDiscoveredPerNode {
 			continue
 		}
 		f.name, f.version = h.Metadata.Name, h.Metadata.Version
@@ -61,16 +61,16 @@ func (r *Reconciler) logUnreadHeader(ctx context.Context, digest, node string, e
 	if errors.Is(err, bundlefiles.ErrPending) || r.unread[digest] == err.Error() {
 		return
 	}
-	if r.unread == nil || len(r.unread) >= mostFound {
+	if r.unread == nil || len(r.unread) >= maxDiscovered {
 		r.unread = map[string]string{}
 	}
 	r.unread[digest] = err.Error()
 	log.FromContext(ctx).Error(err, "found bundle is not listed: its header was not read; it is retried", "bundle", digest, "node", node)
 }
 
-// foundSoFar counts the Bundles that nobody approved, in all and by the node that they
-// were found on first.
-func (w *fleetSnapshot) foundSoFar() (known, names map[string]bool, on map[string]int, total int) {
+// discoveredCounts counts the unapproved Bundles, in all and by the node that reported them
+// first.
+func (w *fleetSnapshot) discoveredCounts() (known, names map[string]bool, on map[string]int, total int) {
 	known, names, on = map[string]bool{}, map[string]bool{}, map[string]int{}
 	for i := range w.bundles {
 		b := &w.bundles[i]
@@ -83,9 +83,9 @@ func (w *fleetSnapshot) foundSoFar() (known, names map[string]bool, on map[strin
 	return known, names, on, total
 }
 
-// dropFound deletes Bundles that the controller made, that nobody approved, and that no
-// node has had for a while.
-func (r *Reconciler) dropFound(ctx context.Context, w *fleetSnapshot, media map[string]*found) error {
+// deleteDiscovered deletes unapproved Bundles that the controller created and that no node
+// has had for discoveredRetention.
+func (r *Reconciler) deleteDiscovered(ctx context.Context, w *fleetSnapshot, media map[string]*mediaBundle) error {
 	gone := map[types.UID]time.Time{}
 	var errs []error
 	for i := range w.bundles {
@@ -94,16 +94,16 @@ func (r *Reconciler) dropFound(ctx context.Context, w *fleetSnapshot, media map[
 		if b.Spec.Digest != "" || d == "" || media[d] != nil || w.served(d) {
 			continue
 		}
-		since, before := r.foundGone[b.UID]
+		since, before := r.unseenSince[b.UID]
 		if !before {
 			since = w.now
 		}
 		gone[b.UID] = since
-		if w.now.Sub(since) >= foundRest {
+		if w.now.Sub(since) >= discoveredRetention {
 			err := r.Client.Delete(ctx, b, client.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion})
 			errs = append(errs, client.IgnoreNotFound(err))
 		}
 	}
-	r.foundGone = gone
+	r.unseenSince = gone
 	return errors.Join(errs...)
 }

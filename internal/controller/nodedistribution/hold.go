@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// holding makes hold lists; nodes with the same sets and platform share one.
-type holding struct {
+// pinSetBuilder makes hold lists; nodes with the same sets and platform share one.
+type pinSetBuilder struct {
 	w *fleetSnapshot
 	// rank of a bundle: the wanted one first.
 	rank map[string]int
@@ -23,17 +23,17 @@ type holding struct {
 	data map[string]string
 }
 
-func (w *fleetSnapshot) newHolding(order []string) *holding {
-	h := &holding{w: w, rank: map[string]int{}, memo: map[string]string{}, data: map[string]string{}}
+func (w *fleetSnapshot) newPinSetBuilder(order []string) *pinSetBuilder {
+	h := &pinSetBuilder{w: w, rank: map[string]int{}, memo: map[string]string{}, data: map[string]string{}}
 	for i, d := range order {
 		h.rank[d] = i
 	}
 	return h
 }
 
-// holdListOf returns the name of the node's hold list, empty if it holds nothing. nu may
+// pinSetOf returns the name of the node's hold list, empty if it holds nothing. nu may
 // be nil.
-func (h *holding) holdListOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+func (h *pinSetBuilder) pinSetOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	var sets []*v1alpha1.PinnedImageSet
 	old := ""
 	if nu != nil {
@@ -49,20 +49,20 @@ func (h *holding) holdListOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	}
 	name, ok := h.memo[key]
 	if !ok {
-		name = h.make(sets, platform(n), discard, h.w.hold(old))
+		name = h.build(sets, platform(n), discard, h.w.readPinSet(old))
 		h.memo[key] = name
 	}
 	return name
 }
 
-func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard bool, old model.HoldList) string {
+func (h *pinSetBuilder) build(sets []*v1alpha1.PinnedImageSet, platform string, discard bool, old model.PinSet) string {
 	sort.SliceStable(sets, func(i, j int) bool { return h.rankOf(sets[i]) < h.rankOf(sets[j]) })
-	u := union{names: map[string]bool{}, payloads: map[model.HeldPayload]bool{}}
+	u := union{names: map[string]bool{}, payloads: map[model.PinSetPayload]bool{}}
 	for _, s := range sets {
 		l := h.w.wantedBy(s, platform, old)
 		for i := range l.Images {
 			// The next image that is made on the site is put together from the same base.
-			l.Images[i].NoCopy = l.Images[i].Bundle != "" && l.Images[i].Made == "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
+			l.Images[i].NoCopy = l.Images[i].Bundle != "" && l.Images[i].Overlay == "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
 		}
 		u.addList(l)
 	}
@@ -72,8 +72,8 @@ func (h *holding) make(sets []*v1alpha1.PinnedImageSet, platform string, discard
 	return h.store(u.sorted())
 }
 
-// discards reports whether the node's pool keeps no copies. A node of two pools
-// keeps: nobody can tell which one counts.
+// discards reports whether the node's pool keeps no copies. A node of two pools keeps them,
+// because the pools may disagree.
 func (w *fleetSnapshot) discards(n *corev1.Node) bool {
 	p := w.poolOf(n)
 	return p != nil && p.Spec.LocalCopy == v1alpha1.LocalCopyDiscard
@@ -104,31 +104,31 @@ func (w *fleetSnapshot) poolOf(n *corev1.Node) *v1alpha1.UpdatePool {
 	return of[0]
 }
 
-func (h *holding) rankOf(s *v1alpha1.PinnedImageSet) int {
+func (h *pinSetBuilder) rankOf(s *v1alpha1.PinnedImageSet) int {
 	if r, ok := h.rank[s.Spec.Bundle]; ok {
 		return r
 	}
 	return len(h.rank)
 }
 
-func (h *holding) store(l model.HoldList) string {
+func (h *pinSetBuilder) store(l model.PinSet) string {
 	data, err := json.Marshal(l)
 	if err != nil {
-		panic(err) // a HoldList holds only strings
+		panic(err) // a PinSet holds only strings
 	}
 	name := v1alpha1.ContentName(v1alpha1.ContentPins, string(data))
 	h.data[name] = string(data)
 	return name
 }
 
-// wantedBy lists what a set wants on a node. While a bundle's header is not
-// here, what the node was told before about that bundle stays as it is: a pin
-// is never lost because the controller does not know something.
-func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.HoldList) model.HoldList {
-	var l model.HoldList
+// wantedBy lists what a set wants on a node. While the header of a bundle is missing, the
+// node's prior list for that bundle stays: a node never loses a pin because the controller
+// cannot read a bundle.
+func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.PinSet) model.PinSet {
+	var l model.PinSet
 	for _, g := range s.Spec.Groups {
 		for _, i := range g.Images {
-			l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: s.Spec.Bundle, Registry: s.Spec.FromRegistry, Kubelet: s.Spec.FromRegistry && s.Spec.ByKubelet, Size: i.SizeBytes, Base: i.Base, Made: i.Parts})
+			l.Images = append(l.Images, model.PinSetImage{Name: i.Name, Digest: i.Digest, Bundle: s.Spec.Bundle, Registry: s.Spec.FromRegistry, Kubelet: s.Spec.FromRegistry && s.Spec.ByKubelet, Size: i.SizeBytes, Base: i.Base, Overlay: i.Parts})
 		}
 	}
 	if !s.Spec.AllOfBundle || s.Spec.Bundle == "" {
@@ -136,7 +136,7 @@ func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, ol
 	}
 	if header, err := w.header(s.Spec.Bundle); err == nil {
 		all := pin.FromBundle(header, platform)
-		return model.HoldList{Images: append(l.Images, all.Images...), Payloads: all.Payloads}
+		return model.PinSet{Images: append(l.Images, all.Images...), Payloads: all.Payloads}
 	}
 	for _, i := range old.Images {
 		if i.Bundle == s.Spec.Bundle {
@@ -154,19 +154,19 @@ func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, ol
 // union adds up what several sets want. A tag can name one image on a
 // node: where two bundles give it to different images, the first in rank has it.
 type union struct {
-	list     model.HoldList
+	list     model.PinSet
 	names    map[string]bool
-	payloads map[model.HeldPayload]bool
+	payloads map[model.PinSetPayload]bool
 }
 
-func (u *union) addList(l model.HoldList) {
+func (u *union) addList(l model.PinSet) {
 	for _, i := range l.Images {
 		if !u.names[i.Name] {
 			u.names[i.Name] = true
 			u.list.Images = append(u.list.Images, i)
 			continue
 		}
-		at := slices.IndexFunc(u.list.Images, func(x model.HeldImage) bool { return x.Name == i.Name })
+		at := slices.IndexFunc(u.list.Images, func(x model.PinSetImage) bool { return x.Name == i.Name })
 		if x := &u.list.Images[at]; x.Digest == i.Digest && x.Bundle == i.Bundle {
 			x.NoCopy = x.NoCopy && i.NoCopy // who keeps has its way
 		}
@@ -179,10 +179,10 @@ func (u *union) addList(l model.HoldList) {
 	}
 }
 
-func (u *union) sorted() model.HoldList {
+func (u *union) sorted() model.PinSet {
 	l := u.list
 	if l.Images == nil {
-		l.Images = []model.HeldImage{}
+		l.Images = []model.PinSetImage{}
 	}
 	sort.Slice(l.Images, func(i, j int) bool { return l.Images[i].Name < l.Images[j].Name })
 	sort.Slice(l.Payloads, func(i, j int) bool {

@@ -17,43 +17,43 @@ import (
 // podsAtOnce are asked for in one page.
 const podsAtOnce = 500
 
-// running is what pods ran when they were last asked.
-type running struct {
+// podImages is what pods ran when they were last asked.
+type podImages struct {
 	at time.Time
 	// pods by a reference of theirs: repository:tag, and @digest.
 	pods map[string]string
 }
 
-// unused are those of the sets that may go of whose images no pod needs one that
-// nothing else brings: refit's own image too is let go only when its pods have moved
-// on. The others are kept, with the reason. A revoked bundle is not asked about.
-func (r *Reconciler) unused(ctx context.Context, w *fleetSnapshot, sets []*v1alpha1.PinnedImageSet) ([]*v1alpha1.PinnedImageSet, error) {
+// unusedSets returns the removable sets whose images no pod needs, or another set has too.
+// This holds for refit's own image as well: it stays until its pods use another one. The
+// other sets stay, with the reason. Sets of revoked bundles go without a check.
+func (r *Reconciler) unusedSets(ctx context.Context, w *fleetSnapshot, sets []*v1alpha1.PinnedImageSet) ([]*v1alpha1.PinnedImageSet, error) {
 	if len(sets) == 0 || r.Live == nil {
 		return sets, nil
 	}
 	// All pods are asked for only before something goes, and seldom while it stays.
 	every := max(time.Minute, progressEvery(len(w.nodes)))
-	if w.now.Sub(r.running.at) < every && len(w.keptOf(sets, r.running.pods)) == 0 {
+	if w.now.Sub(r.running.at) < every && len(w.setsWithoutPods(sets, r.running.pods)) == 0 {
 		return nil, nil
 	}
 	pods, err := runningImages(ctx, r.Live)
 	if err != nil {
 		return nil, err
 	}
-	r.running = running{w.now, pods}
-	return w.keptOf(sets, pods), nil
+	r.running = podImages{w.now, pods}
+	return w.setsWithoutPods(sets, pods), nil
 }
 
-// keptOf leaves out the sets that pods need, and notes why.
-func (w *fleetSnapshot) keptOf(sets []*v1alpha1.PinnedImageSet, pods map[string]string) (gone []*v1alpha1.PinnedImageSet) {
-	w.kept = map[string]string{}
+// setsWithoutPods leaves out the sets that pods need, and notes why.
+func (w *fleetSnapshot) setsWithoutPods(sets []*v1alpha1.PinnedImageSet, pods map[string]string) (gone []*v1alpha1.PinnedImageSet) {
+	w.keptReasons = map[string]string{}
 	for _, s := range sets {
 		if slices.Contains(w.trust().RevokedDigests, s.Spec.Bundle) {
 			gone = append(gone, s)
 			continue
 		}
 		if why := w.neededBy(s, sets, pods); why != "" {
-			w.kept[s.Name] = why
+			w.keptReasons[s.Name] = why
 			continue
 		}
 		gone = append(gone, s)
@@ -61,14 +61,14 @@ func (w *fleetSnapshot) keptOf(sets []*v1alpha1.PinnedImageSet, pods map[string]
 	return gone
 }
 
-// neededBy says which pod runs an image that only this set brings, empty if none. A
-// set whose bundle nobody can read now stays.
+// neededBy returns the pod that runs an image of this set alone, empty if there is none. A
+// set whose bundle cannot be read now stays.
 func (w *fleetSnapshot) neededBy(s *v1alpha1.PinnedImageSet, going []*v1alpha1.PinnedImageSet, pods map[string]string) string {
 	h, err := w.header(s.Spec.Bundle)
 	if err != nil {
 		return "what it holds is not known now"
 	}
-	others := w.broughtWithout(going)
+	others := w.imagesWithout(going)
 	for _, i := range h.Metadata.Images {
 		if others[i.Name+"@"+i.Digest] {
 			continue
@@ -82,8 +82,8 @@ func (w *fleetSnapshot) neededBy(s *v1alpha1.PinnedImageSet, going []*v1alpha1.P
 	return ""
 }
 
-// broughtWithout are the images of all sets but those that may go.
-func (w *fleetSnapshot) broughtWithout(going []*v1alpha1.PinnedImageSet) map[string]bool {
+// imagesWithout are the images of all sets but those that may go.
+func (w *fleetSnapshot) imagesWithout(going []*v1alpha1.PinnedImageSet) map[string]bool {
 	out := map[string]bool{}
 	for i := range w.sets {
 		s := &w.sets[i]

@@ -16,10 +16,10 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// A set that may go stays while a pod, refit's own among them, runs an image
-// that nothing else brings, and says which; pods are asked before it goes, whatever
-// was known, and seldom while it stays.
-func TestWhatRunsIsNotLetGo(t *testing.T) {
+// A removable set is kept while a pod (also one of refit) runs an image that no other set
+// pins, and its status names the pod. The controller lists the pods from the API server
+// before it deletes a set, and seldom while the set is kept.
+func TestSetsInUseAreKept(t *testing.T) {
 	t.Parallel()
 	pod := func(image string, phase corev1.PodPhase) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit-controller-1"},
@@ -40,8 +40,8 @@ func TestWhatRunsIsNotLetGo(t *testing.T) {
 		"a user's set has it": {pod("refit.example/refit:1", corev1.PodRunning), func(f *fake) {
 			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.PinnedImageSetSpec{Groups: []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: "refit.example/refit:1", Digest: x}}}}}})
 		}, ""},
-		"nobody can read what it holds": {nil, func(f *fake) { delete(f.headers, dig("a")) }, "not known"},
-		"it is revoked, whatever runs": {pod("refit.example/refit:1", corev1.PodRunning), func(f *fake) {
+		"the header of its bundle cannot be read": {nil, func(f *fake) { delete(f.headers, dig("a")) }, "not known"},
+		"it is revoked, although a pod runs its image": {pod("refit.example/refit:1", corev1.PodRunning), func(f *fake) {
 			f.policies = []v1alpha1.TrustPolicy{{Spec: v1alpha1.TrustPolicySpec{RevokedDigests: []string{dig("a")}}}}
 		}, ""},
 	} {
@@ -64,16 +64,16 @@ func TestWhatRunsIsNotLetGo(t *testing.T) {
 				b = b.WithObjects(c.pod)
 			}
 			r := &Reconciler{Live: b.Build()}
-			look := func() []*v1alpha1.PinnedImageSet {
+			list := func() []*v1alpha1.PinnedImageSet {
 				w := f.see()
-				gone, err := r.unused(t.Context(), w, []*v1alpha1.PinnedImageSet{&w.sets[0]})
+				gone, err := r.unusedSets(t.Context(), w, []*v1alpha1.PinnedImageSet{&w.sets[0]})
 				if err != nil {
 					t.Fatal(err)
 				}
 				return gone
 			}
-			gone := look()
-			why := f.kept[setName(dig("a"))]
+			gone := list()
+			why := f.keptReasons[setName(dig("a"))]
 			if (len(gone) == 0) != (c.kept != "") || !strings.Contains(why, c.kept) {
 				t.Fatalf("let go %d, kept because %q, want %q", len(gone), why, c.kept)
 			}
@@ -83,36 +83,35 @@ func TestWhatRunsIsNotLetGo(t *testing.T) {
 			if st := f.setStatus(0); !strings.Contains(st.Conditions[0].Message, "is kept: "+why) {
 				t.Errorf("the set does not say why: %+v", st.Conditions)
 			}
-			if look(); asked > 1 {
-				t.Error("pods are listed at every look while the set stays")
+			if list(); asked > 1 {
+				t.Error("pods are listed in every reconcile while the set is kept")
 			}
 			f.now = start.Add(time.Hour)
-			if look(); asked != 2 {
+			if list(); asked != 2 {
 				t.Errorf("after an hour pods were listed %d times", asked)
 			}
 		})
 	}
 }
 
-// Pods that cannot be listed let nothing go.
-func TestNothingGoesUnasked(t *testing.T) {
+// Without a list of the pods no set is deleted.
+func TestNoSetIsDeletedWithoutPods(t *testing.T) {
 	t.Parallel()
 	f := newFake("n1")
 	f.bundle(dig("a"), "app:1="+dig("1"))
 	f.set(allOf(dig("a")))
 	c := fakeclient.NewClientBuilder().WithScheme(holdScheme(t)).WithInterceptorFuncs(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-		return errors.New("away")
+		return errors.New("unavailable")
 	}}).Build()
 	w := f.see()
-	if gone, err := (&Reconciler{Live: c}).unused(t.Context(), w, []*v1alpha1.PinnedImageSet{&w.sets[0]}); err == nil || len(gone) > 0 {
+	if gone, err := (&Reconciler{Live: c}).unusedSets(t.Context(), w, []*v1alpha1.PinnedImageSet{&w.sets[0]}); err == nil || len(gone) > 0 {
 		t.Errorf("%v %v", gone, err)
 	}
 }
 
-// A set that nodes still load is Reconciling with counters and nothing else;
-// a node that a person must see to, such as one whose runtime ignores pins, is Stalled
-// with its own reason.
-func TestSlowIsNotStopped(t *testing.T) {
+// A set that nodes still load is only Reconciling, with counters. It is Stalled, with the
+// reason of the node, when a node needs a person, for example because its runtime ignores pins.
+func TestLoadingIsNotStalled(t *testing.T) {
 	t.Parallel()
 	f := newFake("n1", "n2")
 	f.bundle(dig("a"), "app:1="+dig("1"))

@@ -36,7 +36,7 @@ func progressOneByOne(w *fleetSnapshot, digest string) progress {
 			p.conflict = w.conflict(nu.Spec.Pins, h)
 		}
 		need, hd := w.needOf(nu.Spec.Pins), nu.Status.Pins
-		if pin.Covers(w.hold(nu.Spec.Pins), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
+		if pin.Covers(w.readPinSet(nu.Spec.Pins), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
 			hd.ImagesReady >= need.images && hd.ImagesPinned >= need.images && hd.PayloadsReady >= need.payloads {
 			p.loaded++
 			continue
@@ -54,9 +54,8 @@ func progressOneByOne(w *fleetSnapshot, digest string) progress {
 	return p
 }
 
-// Counting nodes by kinds, with what is remembered from look to look, gives what
-// asking every node anew gives.
-func TestATallyIsTheSumOfTheNodes(t *testing.T) {
+// The counts by kind, cached between reconciles, equal the counts of a full scan of all nodes.
+func TestCountsByKindAreTheSumOfTheNodes(t *testing.T) {
 	t.Parallel()
 	one, two := dig("a"), dig("b")
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,6 +135,6 @@ func TestMediaAreFoundWhereTheyAre(t *testing.T) {
 	}
 	f.updates["n2"] = &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
 	if got := f.seeWith(l).foundBundles(); len(got) != 0 {
-		t.Fatalf("a stick that was pulled is found: %v", got)
+		t.Fatalf("a medium that was removed is found: %v", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // controllerPeer is the name of the controller among the peers.
 const controllerPeer = "refit-controller"
 
-// peerIndex remembers who is whose neighbour while no agent comes, goes or moves.
+// peerIndex caches the peers of every node until an agent joins, leaves or moves.
 type peerIndex struct {
 	row nodeindex.Row[agentAt]
 	// edition grows with every change of an agent.
@@ -27,7 +27,7 @@ type agentAt struct {
 	self   v1alpha1.Peer
 	zone   string
 	places transfer.Places
-	// peers as they are told to it, since that edition.
+	// peers are those in its desired state, since that edition.
 	peers   []v1alpha1.Peer
 	edition int
 }
@@ -49,7 +49,7 @@ func (p *peerIndex) refresh(w *fleetSnapshot, publicKey string) *peerIndex {
 		}
 		agents, places = append(agents, a), append(places, a.places)
 	}
-	now := make([]v1alpha1.Peer, 0, transfer.MaxNeighbours)
+	now := make([]v1alpha1.Peer, 0, transfer.MaxPeers)
 	for i, links := range transfer.Links(places) {
 		now = now[:0]
 		for _, j := range links {
@@ -60,7 +60,7 @@ func (p *peerIndex) refresh(w *fleetSnapshot, publicKey string) *peerIndex {
 	return p
 }
 
-// setPeers keeps what a node is told of its neighbours.
+// setPeers stores the peers of a node, and the edition if they changed.
 func (p *peerIndex) setPeers(a *agentAt, now []v1alpha1.Peer) {
 	if !slices.Equal(a.peers, now) {
 		a.peers, a.edition = slices.Clone(now), p.edition
@@ -97,13 +97,13 @@ func reachedAt(n *corev1.Node, nu *v1alpha1.NodeUpdate) (self v1alpha1.Peer, zon
 	return v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}, n.Labels[corev1.LabelTopologyZone]
 }
 
-// peersOf gives the i-th node its neighbours and the controller.
+// peersOf are the controller and the peers of the i-th node.
 func (p *peerIndex) peersOf(w *fleetSnapshot, i int) []v1alpha1.Peer {
 	a, _ := p.row.At(i, w.nodes[i], w.reports[i])
 	return append([]v1alpha1.Peer{p.controller}, a.peers...)
 }
 
-// since is the edition in which the i-th node's neighbours changed last.
+// since is the edition in which the i-th node's peers changed last.
 func (p *peerIndex) since(w *fleetSnapshot, i int) int {
 	a, _ := p.row.At(i, w.nodes[i], w.reports[i])
 	return a.edition

@@ -32,18 +32,18 @@ type store struct {
 	tags    map[string]string
 	ours    map[string]bool
 	foreign map[string]bool
-	own     pin.Own
+	own     pin.OwnPins
 }
 
-func (s *store) present() (out []pin.Present) {
+func (s *store) present() (out []pin.RuntimeImage) {
 	for name, digest := range s.tags {
-		out = append(out, pin.Present{Tags: []string{name}, Digests: []string{pin.Repository(name) + "@" + digest}, Pinned: s.ours[name] || s.foreign[name]})
+		out = append(out, pin.RuntimeImage{Tags: []string{name}, Digests: []string{pin.Repository(name) + "@" + digest}, Pinned: s.ours[name] || s.foreign[name]})
 	}
 	return out
 }
 
 // pass is what a node's agent does with a hold list.
-func (s *store) pass(want []model.HeldImage) {
+func (s *store) pass(want []model.PinSetImage) {
 	d := pin.Decide(want, s.present(), s.own)
 	for _, i := range append(d.Load, d.Pin...) {
 		s.tags[i.Name], s.ours[i.Name], s.own[pin.Key(i)] = i.Digest, true, []string{i.Name}
@@ -67,8 +67,8 @@ func newSite(t *rapid.T) *site {
 		c.bundles = append(c.bundles, d)
 	}
 	for _, n := range c.fake.nodes {
-		s := &store{tags: map[string]string{}, ours: map[string]bool{}, foreign: map[string]bool{}, own: pin.Own{}}
-		if rapid.Bool().Draw(t, "somebody else pins on "+n.Name) {
+		s := &store{tags: map[string]string{}, ours: map[string]bool{}, foreign: map[string]bool{}, own: pin.OwnPins{}}
+		if rapid.Bool().Draw(t, "foreign pin on "+n.Name) {
 			s.tags["shared:1"], s.foreign["shared:1"] = "s", true
 		}
 		c.nodes[n.Name] = s
@@ -205,9 +205,9 @@ func selectsBySpec(sel *metav1.LabelSelector, labels map[string]string) bool {
 	return true
 }
 
-// Over any history of sets, selectors, labels, losses and
-// headers, what some set wants on a node is there and pinned after its pass, what
-// none wants carries no pin of ours, and pins of others are never taken off.
+// Over any history of sets, selectors, labels, lost images and headers, three rules hold
+// after a pass of the agent. An image that a set selects for a node is there and pinned. One
+// that no set selects has no pin of refit. Foreign pins are never removed.
 func TestReferencesAreCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newSite(t)
@@ -218,14 +218,14 @@ func TestReferencesAreCounted(t *testing.T) {
 				s := c.nodes[n.Name]
 				foreign := len(s.foreign)
 				c.decide(t, n.Name, order...)
-				var list model.HoldList
+				var list model.PinSet
 				if content := c.contents[c.updates[n.Name].Spec.Pins]; content != nil {
 					if err := json.Unmarshal([]byte(content.Data), &list); err != nil {
 						t.Fatal(err)
 					}
 				}
 				s.pass(list.Images)
-				// What is held of a bundle that nobody has read now stays, whoever wanted it.
+				// Without the header of a bundle, its images stay pinned, selected or not.
 				all := len(c.headers) == len(c.bundles)
 				wanted := c.wanted(n.Labels)
 				for name, digests := range wanted {
@@ -237,7 +237,7 @@ func TestReferencesAreCounted(t *testing.T) {
 					}
 				}
 				for name := range s.ours {
-					held := slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.Name == name })
+					held := slices.ContainsFunc(list.Images, func(i model.PinSetImage) bool { return i.Name == name })
 					if _, is := wanted[name]; !is && (all || !held) {
 						t.Fatalf("node %s: nothing wants %s and our pin is on it", n.Name, name)
 					}
@@ -250,10 +250,10 @@ func TestReferencesAreCounted(t *testing.T) {
 	})
 }
 
-// Over any history of updates, the set of a release is let go only when
-// a later update of the whole cluster is complete, and never that of what runs,
-// of what an update wants, or of what is approved.
-func TestOnlyACompleteSuccessorLetsGo(t *testing.T) {
+// Over any history of updates, the set of a release becomes removable only after a later
+// update of the whole cluster is complete. The sets of the running release, of a pending
+// update and of an approved bundle are never removable.
+func TestOnlyACompleteSuccessorReleasesSets(t *testing.T) {
 	phases := []string{v1alpha1.PhaseUpdating, v1alpha1.PhaseBlocked, v1alpha1.PhaseDone}
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFake("n1")
@@ -290,7 +290,7 @@ func TestOnlyACompleteSuccessorLetsGo(t *testing.T) {
 				last = r
 			}
 		}
-		for _, s := range f.letGo(approved) {
+		for _, s := range f.removableSets(approved) {
 			d := s.Spec.Bundle
 			switch {
 			case slices.Contains(approved, d):

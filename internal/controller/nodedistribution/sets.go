@@ -12,7 +12,7 @@ func setName(digest string) string {
 	return "bundle-" + hex[:min(12, len(hex))]
 }
 
-func ours(s *v1alpha1.PinnedImageSet) bool {
+func isOurs(s *v1alpha1.PinnedImageSet) bool {
 	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController
 }
 
@@ -33,10 +33,10 @@ func (w *fleetSnapshot) missingSets(approved []string) []string {
 	return out
 }
 
-// letGo lists our own sets that may go: the bundle is approved no longer, no
-// update wants it, it is not what the last update brought, and a later update
-// was completed since. A revoked bundle that never ran goes at once.
-func (w *fleetSnapshot) letGo(approved []string) []*v1alpha1.PinnedImageSet {
+// removableSets lists the sets of the controller that may be deleted. Their bundle is no
+// longer approved, no update wants it, the last update was to another one, and a later
+// update has completed. The set of a revoked bundle that never ran is removed at once.
+func (w *fleetSnapshot) removableSets(approved []string) []*v1alpha1.PinnedImageSet {
 	keep := map[string]bool{}
 	for _, d := range approved {
 		keep[d] = true
@@ -53,7 +53,7 @@ func (w *fleetSnapshot) letGo(approved []string) []*v1alpha1.PinnedImageSet {
 	var out []*v1alpha1.PinnedImageSet
 	for i := range w.sets {
 		s := &w.sets[i]
-		if ours(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && (w.revoked(s.Spec.Bundle) || w.doneSince(s)) {
+		if isOurs(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && (w.revoked(s.Spec.Bundle) || w.doneSince(s)) {
 			out = append(out, s)
 		}
 	}

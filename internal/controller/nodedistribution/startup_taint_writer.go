@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // StartupTaint is refit's taint of a node, nil if it has none.
@@ -31,10 +31,10 @@ func removeTaint(n *corev1.Node) {
 // TaintChange is one node and what becomes of it.
 type TaintChange struct {
 	Node   *corev1.Node
-	Action startuptaint.Action
+	Action pin.TaintAction
 	// Noted is the key that is written down if it is let in.
 	Noted string
-	// Says what it holds, or lacks, for the event.
+	// Says what the node has pinned, or what is missing, for the event.
 	Says string
 }
 
@@ -48,7 +48,7 @@ type TaintWriter struct {
 // that the node changed meanwhile: look again.
 func (w TaintWriter) Write(ctx context.Context, c TaintChange) (*corev1.Node, error) {
 	n := c.Node.DeepCopy()
-	change(n, c)
+	applyTaint(n, c)
 	patch := client.MergeFromWithOptions(c.Node, client.MergeFromWithOptimisticLock{})
 	if err := w.Client.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerController)); err != nil {
 		return nil, err
@@ -57,33 +57,33 @@ func (w TaintWriter) Write(ctx context.Context, c TaintChange) (*corev1.Node, er
 	return n, nil
 }
 
-func change(n *corev1.Node, c TaintChange) {
+func applyTaint(n *corev1.Node, c TaintChange) {
 	switch c.Action {
-	case startuptaint.KeepOut, startuptaint.KeepOutAgain:
+	case pin.AddTaint, pin.AddTaintAgain:
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: v1alpha1.TaintImagesNotReady, Value: v1alpha1.TaintByPool, Effect: corev1.TaintEffectNoSchedule})
-	case startuptaint.Drop:
+	case pin.DropTaint:
 		removeTaint(n)
-	case startuptaint.LetIn, startuptaint.Note:
+	case pin.AdmitNode, pin.RecordKey:
 		removeTaint(n)
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
 		n.Annotations[v1alpha1.AnnotationAdmitted] = c.Noted
-	case startuptaint.Leave:
+	case pin.LeaveTaint:
 	}
 }
 
 // sentences of the events.
-var sentences = map[startuptaint.Action]struct{ kind, reason, action, text string }{
-	startuptaint.KeepOut:      {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "KeepOut", "node %s is new: it takes no pods until it holds and pins everything; %s"},
-	startuptaint.KeepOutAgain: {corev1.EventTypeWarning, v1alpha1.ReasonStoreReplaced, "KeepOut", "node %s has another store than the one it was let in with (a new disk, or installed anew): it takes no new pods until it holds and pins everything again; %s"},
-	startuptaint.LetIn:        {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "LetIn", "node %s takes pods: %s"},
-	startuptaint.Drop:         {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "LetIn", "node %s takes pods: no pool asks any more that it holds everything first; %s"},
+var sentences = map[pin.TaintAction]struct{ kind, reason, action, text string }{
+	pin.AddTaint:      {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "KeepOut", "node %s is new: it takes no pods until it holds and pins everything; %s"},
+	pin.AddTaintAgain: {corev1.EventTypeWarning, v1alpha1.ReasonStoreReplaced, "KeepOut", "node %s has another store than the one it was let in with (a new disk, or installed anew): it takes no new pods until it holds and pins everything again; %s"},
+	pin.AdmitNode:     {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "Admit", "node %s takes pods: %s"},
+	pin.DropTaint:     {corev1.EventTypeNormal, v1alpha1.ReasonNodeJoining, "Admit", "node %s takes pods: no pool asks any more that it holds everything first; %s"},
 }
 
 func (w TaintWriter) emitEvent(n *corev1.Node, c TaintChange) {
-	s, told := sentences[c.Action]
-	if !told || w.Events == nil {
+	s, known := sentences[c.Action]
+	if !known || w.Events == nil {
 		return
 	}
 	w.Events.Eventf(n, nil, s.kind, s.reason, s.action, "%s", fmt.Sprintf(s.text, n.Name, c.Says))

@@ -25,8 +25,8 @@ type Evictor struct {
 	Live   client.Reader
 }
 
-// Decide looks at the pods of a node, from the API server (pods are not
-// cached), and decides over them with the drain options of an update.
+// Decide reads the pods of a node from the API server (pods are not cached), and decides
+// about each with the drain options of an update.
 func (e *Evictor) Decide(ctx context.Context, node string, o *v1alpha1.DrainOptions) (drain.Decision, error) {
 	rules := clusterfacts.RulesOf(o)
 	pods, err := clusterfacts.PodsOn(ctx, e.Live, node, rules)
@@ -38,8 +38,8 @@ func (e *Evictor) Decide(ctx context.Context, node string, o *v1alpha1.DrainOpti
 
 // Evict asks the Eviction API for every pod of a node that must go, once; what
 // it refuses is explained, and asked for again at the next look.
-func (e *Evictor) Evict(ctx context.Context, node string, d drain.Decision, o *v1alpha1.DrainOptions) ([]model.Verdict, error) {
-	var verdicts []model.Verdict
+func (e *Evictor) Evict(ctx context.Context, node string, d drain.Decision, o *v1alpha1.DrainOptions) ([]model.Blocker, error) {
+	var verdicts []model.Blocker
 	var errs []error
 	spaces := map[string]clusterfacts.Budgets{}
 	for _, p := range d.Evict {
@@ -47,11 +47,11 @@ func (e *Evictor) Evict(ctx context.Context, node string, d drain.Decision, o *v
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod of that name
 		case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err) && strings.Contains(err.Error(), "PodDisruptionBudget"): // the latter: two budgets for one pod
-			v, err := e.explain(ctx, node, p, spaces)
+			v, err := e.explainBudgets(ctx, node, p, spaces)
 			verdicts = append(verdicts, v)
 			errs = append(errs, err)
 		default:
-			verdicts = append(verdicts, model.Verdict{Reason: v1alpha1.ReasonDrainBlocked, Object: p.Object(), Waiting: true,
+			verdicts = append(verdicts, model.Blocker{Reason: v1alpha1.ReasonDrainBlocked, Object: p.Object(), Waiting: true,
 				Message: fmt.Sprintf("node %s: the eviction of pod %s is refused: %v", node, p.Key(), err)})
 		}
 	}
@@ -71,19 +71,19 @@ func (e *Evictor) evict(ctx context.Context, p drain.Pod, o *v1alpha1.DrainOptio
 	return e.Client.SubResource("eviction").Create(ctx, pod, ev)
 }
 
-// explain names the budgets that protect a pod; those of a namespace are read
+// explainBudgets names the budgets that protect a pod; those of a namespace are read
 // once for all pods of a look.
-func (e *Evictor) explain(ctx context.Context, node string, p drain.Pod, spaces map[string]clusterfacts.Budgets) (model.Verdict, error) {
+func (e *Evictor) explainBudgets(ctx context.Context, node string, p drain.Pod, spaces map[string]clusterfacts.Budgets) (model.Blocker, error) {
 	var pod corev1.Pod
 	if err := e.Live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, &pod); err != nil {
-		return drain.Blocked(node, p, nil), client.IgnoreNotFound(err)
+		return drain.EvictionBlocked(node, p, nil), client.IgnoreNotFound(err)
 	}
 	if spaces[p.Namespace] == nil {
 		bs, err := clusterfacts.ListBudgets(ctx, e.Live, client.InNamespace(p.Namespace))
 		if err != nil {
-			return drain.Blocked(node, p, nil), err
+			return drain.EvictionBlocked(node, p, nil), err
 		}
 		spaces[p.Namespace] = bs
 	}
-	return drain.Blocked(node, p, spaces[p.Namespace].Of(&pod)), nil
+	return drain.EvictionBlocked(node, p, spaces[p.Namespace].Protecting(&pod)), nil
 }

@@ -33,19 +33,19 @@ func Timeouts(pools map[string]rollout.Pool, u *v1alpha1.ClusterUpdate) map[stri
 	return pools
 }
 
-// Look is what one look at the nodes that are being emptied found.
-type Look struct {
+// DrainFacts is the state of the nodes that are draining, at one reconcile.
+type DrainFacts struct {
 	Now time.Time
 	// Since when a node has been emptied, zero if that is not known.
 	Since func(node string) time.Time
 	// Decisions over the nodes' pods, and what the Eviction API refused.
 	Decisions map[string]drain.Decision
-	Verdicts  []model.Verdict
+	Verdicts  []model.Blocker
 }
 
 // Table says how far the emptying of each node is, and what holds it. Since
 // when a pod has its fate is kept from the table before while it has it.
-func Table(l Look, before []v1alpha1.NodeDrain) []v1alpha1.NodeDrain {
+func Table(l DrainFacts, before []v1alpha1.NodeDrain) []v1alpha1.NodeDrain {
 	was := map[string]v1alpha1.NodeDrain{}
 	for _, d := range before {
 		was[d.Node] = d
@@ -65,7 +65,7 @@ func Table(l Look, before []v1alpha1.NodeDrain) []v1alpha1.NodeDrain {
 		if at := l.Since(node); !at.IsZero() {
 			nd.Since = timeOf(at)
 		}
-		nd.Pods = podDrains(drain.Rows(node, d, onlyOf(node, l.Verdicts), l.Now), old.Pods, l.Now)
+		nd.Pods = podDrains(drain.Rows(node, d, blockersOf(node, l.Verdicts), l.Now), old.Pods, l.Now)
 		out = append(out, nd)
 	}
 	return out
@@ -76,9 +76,9 @@ func timeOf(t time.Time) *metav1.Time {
 	return &m
 }
 
-// onlyOf are the verdicts about one node's pods; they say so first.
-func onlyOf(node string, vs []model.Verdict) []model.Verdict {
-	var out []model.Verdict
+// blockersOf are the verdicts about one node's pods; they say so first.
+func blockersOf(node string, vs []model.Blocker) []model.Blocker {
+	var out []model.Blocker
 	for _, v := range vs {
 		if strings.HasPrefix(v.Message, "node "+node+": ") {
 			out = append(out, v)

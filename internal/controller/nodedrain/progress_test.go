@@ -32,13 +32,13 @@ func pods(n int, change ...func(*drain.Pod)) []drain.Pod {
 func TestTableKeepsSinceWhen(t *testing.T) {
 	t.Parallel()
 	d := drain.Decide(pods(3))
-	no := drain.Blocked("n2", d.Evict[0], []drain.Budget{{Namespace: "shop", Name: "app", Wanted: 1, Healthy: 1, Expected: 2}})
-	first := Table(Look{Now: noon, Since: func(string) time.Time { return noon }, Decisions: map[string]drain.Decision{"n2": d}, Verdicts: []model.Verdict{no}}, nil)
+	no := drain.EvictionBlocked("n2", d.Evict[0], []drain.Budget{{Namespace: "shop", Name: "app", Wanted: 1, Healthy: 1, Expected: 2}})
+	first := Table(DrainFacts{Now: noon, Since: func(string) time.Time { return noon }, Decisions: map[string]drain.Decision{"n2": d}, Verdicts: []model.Blocker{no}}, nil)
 	if len(first) != 1 || first[0].Total != 3 || first[0].Left != 3 || first[0].Pods[0].Fate != v1alpha1.PodRefused {
 		t.Fatalf("%+v", first)
 	}
 	left := drain.Decide(pods(2, func(p *drain.Pod) { p.Deleting = p.Name == "app-01"; p.Since = noon.Add(time.Second) }))
-	second := Table(Look{Now: noon.Add(time.Minute), Since: func(string) time.Time { return noon }, Decisions: map[string]drain.Decision{"n2": left}, Verdicts: []model.Verdict{no}}, first)
+	second := Table(DrainFacts{Now: noon.Add(time.Minute), Since: func(string) time.Time { return noon }, Decisions: map[string]drain.Decision{"n2": left}, Verdicts: []model.Blocker{no}}, first)
 	if second[0].Total != 3 || second[0].Left != 2 {
 		t.Errorf("%+v", second[0])
 	}
@@ -52,14 +52,14 @@ func TestTableKeepsSinceWhen(t *testing.T) {
 	}
 }
 
-// The table is bounded, whatever the cluster: refused pods come first.
+// The table is bounded in every cluster: refused pods come first.
 func TestTableIsBounded(t *testing.T) {
 	t.Parallel()
 	ds := map[string]drain.Decision{"empty": {}}
 	for i := range 40 {
 		ds[fmt.Sprintf("n%02d", i)] = drain.Decide(append(pods(40), drain.Pod{Namespace: "a", Name: "alone"}))
 	}
-	got := Table(Look{Now: noon, Since: func(string) time.Time { return time.Time{} }, Decisions: ds}, nil)
+	got := Table(DrainFacts{Now: noon, Since: func(string) time.Time { return time.Time{} }, Decisions: ds}, nil)
 	if len(got) != maxDrains || len(got[0].Pods) != maxDrainPods || got[0].Left != 41 || got[0].Pods[0].Pod != "a/alone" {
 		t.Errorf("%d nodes, %+v", len(got), got[0])
 	}

@@ -39,7 +39,7 @@ type machine struct {
 }
 
 func (m *machine) Config(string) (string, bool) { return "", false }
-func (m *machine) Held(string, string) (updaters.Payload, error) {
+func (m *machine) FindPayload(string, string) (updaters.Payload, error) {
 	return updaters.Payload{}, updaters.ErrNoPayload
 }
 func (m *machine) Unit(_ context.Context, name string) (systemd.Unit, error) {
@@ -49,7 +49,7 @@ func (m *machine) Unit(_ context.Context, name string) (systemd.Unit, error) {
 	return systemd.Unit{Active: "inactive"}, nil
 }
 
-var errTouched = errors.New("the machine is as wanted, and somebody changes it")
+var errTouched = errors.New("the machine matches its configuration, and a unit was changed")
 
 func (m *machine) SetUnit(context.Context, string, string) error   { return errTouched }
 func (m *machine) ReloadUnits(context.Context) error               { return errTouched }
@@ -71,7 +71,7 @@ func (m *machine) must(err error) {
 	}
 }
 
-// boots lays out an image as it lies in its registry.
+// boots writes the file system of an image from its registry.
 func (m *machine) boots(image string) {
 	m.t.Helper()
 	ref, err := name.NewDigest(image, name.Insecure)
@@ -154,16 +154,15 @@ func (m *machine) sees(c *model.NodeConfig) map[string]string {
 	return out
 }
 
-// A machine that was given its pool's configuration at its first boot, and the image by
-// digest, is as it is wanted when it joins: nothing is built for it, no step is planned, and
-// the configuration has the same hash before and after. All by the functions that run: what
-// day1 writes, what the image in the registry has, what the agent sees, what the planner
-// says.
+// A machine whose Ignition file has the configuration of its pool and the image digest joins
+// without a change. No image is built, no step is planned, and the configuration keeps its
+// hash. The test runs the production functions: the first boot, the image in the registry,
+// the facts of the agent, and the planner.
 func TestAdoptedWithoutARebuild(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("files of root are written: run as root")
 	}
-	w := newWorld(t)
+	w := newSite(t)
 	number := int32(0o600)
 	text := "x=1\n"
 	w.create(w.osImage(), pool(), config(func(s *v1alpha1.NodeConfigSpec) {
@@ -171,7 +170,7 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 		s.Units = []v1alpha1.NodeUnit{{Name: "own.service", State: "enabled", Contents: "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"}, {Name: "cups.service", State: "masked"}, {Name: "cron.service", State: "disabled"}}
 		s.SSHAuthorizedKeys = []v1alpha1.UserKeys{{User: "root", Keys: []string{"ssh-ed25519 AAAA me"}}}
 	}))
-	built := w.pool(w.work())
+	built := w.pool(w.reconcileAndBuild())
 	hash, c, verdicts, err := nodeconfigs.ForNewNode(t.Context(), w.admin, "edge")
 	w.must(err)
 	if len(verdicts) > 0 || c.OS == nil || c.OS.Image != built.Image || hash != v1alpha1.ContentName(v1alpha1.ContentConfig, string(c.JSON())) {
@@ -188,13 +187,13 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 	fields := m.sees(&c)
 	node := updateplan.Node{Name: "n1", Pools: []string{"edge"}, Kubelet: "v1.35.4", Platform: "linux/amd64", Current: maps.Clone(fields), Desired: c.Fields(), Config: &c, ConfigName: hash}
 	in := updateplan.Input{Nodes: []updateplan.Node{node}, Pools: []updateplan.Pool{{Name: "edge"}}}
-	if out := updateplan.Make(in); !out.NothingToDo() || len(out.Verdicts) > 0 {
-		t.Errorf("it is not adopted as it is: %+v %+v", out.Plan.Nodes, out.Verdicts)
+	if out := updateplan.Make(in); !out.NothingToDo() || len(out.Blockers) > 0 {
+		t.Errorf("it is not adopted as it is: %+v %+v", out.Plan.Nodes, out.Blockers)
 	}
 	// It joins: nothing is built, and its configuration has the same name.
-	w.runs("n1", fields)
-	if p := w.pool(w.work()); p.State != "Use" || p.Image != built.Image || len(w.all()) != 1 {
-		t.Errorf("%+v, %d builds", p, len(w.all()))
+	w.reportFields("n1", fields)
+	if p := w.pool(w.reconcileAndBuild()); p.State != "Use" || p.Image != built.Image || len(w.allBuilds()) != 1 {
+		t.Errorf("%+v, %d builds", p, len(w.allBuilds()))
 	}
 	if again, _, _, err := nodeconfigs.ForNewNode(t.Context(), w.admin, "edge"); err != nil || again != hash {
 		t.Error("the configuration of a node that has joined is another:", again, hash, err)
@@ -213,8 +212,8 @@ func TestAdoptedWithoutARebuild(t *testing.T) {
 			m.must(os.WriteFile(filepath.Join(m.root, path), []byte(other), st.Mode()))
 			n := node
 			n.Current = m.sees(&c)
-			if out := updateplan.Make(updateplan.Input{Nodes: []updateplan.Node{n}, Pools: in.Pools}); out.NothingToDo() && len(out.Verdicts) == 0 {
-				t.Error("nobody sees it")
+			if out := updateplan.Make(updateplan.Input{Nodes: []updateplan.Node{n}, Pools: in.Pools}); out.NothingToDo() && len(out.Blockers) == 0 {
+				t.Error("the planner misses the difference")
 			}
 			m.must(os.WriteFile(filepath.Join(m.root, path), before, st.Mode()))
 		})

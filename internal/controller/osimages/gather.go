@@ -24,7 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/registry"
 )
 
-// imageSnapshot is everything that is looked at.
+// imageSnapshot is the input of one reconcile.
 type imageSnapshot struct {
 	now      time.Time
 	images   []v1alpha1.OSImage
@@ -36,11 +36,11 @@ type imageSnapshot struct {
 	// named are Contents that this look named in a new build.
 	named map[string]bool
 	// site is what nodes hold, once it was asked for.
-	site *Site
+	site *PrepullFacts
 }
 
-// wanting are the pools that name an OSImage which is there.
-func (w *imageSnapshot) wanting() map[string]bool {
+// poolsWithImage are the pools that name an OSImage which is there.
+func (w *imageSnapshot) poolsWithImage() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range w.pools {
 		if p.Spec.OSImage != "" && slices.ContainsFunc(w.images, func(o v1alpha1.OSImage) bool { return o.Name == p.Spec.OSImage }) {
@@ -80,8 +80,8 @@ func (r *Reconciler) gather(ctx context.Context) (*imageSnapshot, error) {
 	return w, err
 }
 
-// wish is what one pool wants of its OSImage, and what is to be done.
-type wish struct {
+// poolPlan is what one pool wants of its OSImage, and what is to be done.
+type poolPlan struct {
 	image  *v1alpha1.OSImage
 	pool   *v1alpha1.UpdatePool
 	before v1alpha1.OSImagePool
@@ -101,21 +101,21 @@ type wish struct {
 	boot string
 }
 
-// wishes of all pools that name an OSImage.
-func (w *imageSnapshot) wishes(o *v1alpha1.OSImage, about base, text osbuild.Texts) []*wish {
-	var out []*wish
+// poolPlans of all pools that name an OSImage.
+func (w *imageSnapshot) poolPlans(o *v1alpha1.OSImage, about base, text osbuild.Texts) []*poolPlan {
+	var out []*poolPlan
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.OSImage != o.Name || !p.DeletionTimestamp.IsZero() {
 			continue
 		}
-		x := &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name}}
+		x := &poolPlan{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name}}
 		for _, b := range o.Status.Pools {
 			if b.Name == p.Name {
 				x.before = b
 			}
 		}
-		x.before.Written = w.written(p.Name)
+		x.before.Written = w.writtenPaths(p.Name)
 		w.fill(x, about, text)
 		out = append(out, x)
 	}
@@ -123,7 +123,7 @@ func (w *imageSnapshot) wishes(o *v1alpha1.OSImage, about base, text osbuild.Tex
 }
 
 // fill makes the inputs of a pool's build, or says why there can be none.
-func (w *imageSnapshot) fill(x *wish, about base, text osbuild.Texts) {
+func (w *imageSnapshot) fill(x *poolPlan, about base, text osbuild.Texts) {
 	var sources []nodeconfig.Source
 	for i := range w.configs {
 		if c := &w.configs[i]; nodeconfigs.ForPool(c, x.pool.Name) {
@@ -152,12 +152,13 @@ func (w *imageSnapshot) fill(x *wish, about base, text osbuild.Texts) {
 	if x.image.Spec.Output == v1alpha1.OutputNodes {
 		x.inputs.Output, x.inputs.Repository = string(v1alpha1.OutputNodes), onNodes(x.image.Name)
 	}
-	x.place(text)
+	x.placeBuild(text)
 }
 
-// place: what a build in a Job has beside its inputs, and whether there can be one.
-func (x *wish) place(text osbuild.Texts) {
-	b, _ := x.inputs.Choose()
+// placeBuild sets what a build in a Job has in addition to its inputs, and whether a Job can
+// build.
+func (x *poolPlan) placeBuild(text osbuild.Texts) {
+	b, _ := x.inputs.ChooseBuilder()
 	switch {
 	case b == osimage.Containerfile:
 		x.inputs.Context = text.Context
@@ -202,7 +203,7 @@ func buildOf(b *v1alpha1.OSBuild) osimage.Build {
 	if phase == "" {
 		phase = osimage.Prepared
 	}
-	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Manifests: b.Status.Manifests, Message: b.Status.Log, Made: b.CreationTimestamp.Time, Going: !b.DeletionTimestamp.IsZero(),
+	return osimage.Build{Name: b.Name, Phase: phase, Digest: b.Status.Digest, Manifests: b.Status.Manifests, Message: b.Status.Log, CreatedAt: b.CreationTimestamp.Time, Deleting: !b.DeletionTimestamp.IsZero(),
 		Inputs: osimage.Inputs{OSImage: b.Spec.OSImage, Base: b.Spec.Base, Config: b.Spec.Config, Containerfile: b.Spec.Containerfile, PerArchitecture: textsOf(b), Context: b.Spec.Context, Packages: b.Spec.Packages,
 			Repository: b.Spec.Repository, Output: string(b.Spec.Output), Platforms: b.Spec.Platforms}}
 }
@@ -217,15 +218,15 @@ func textsOf(b *v1alpha1.OSBuild) map[string]string {
 
 const unusedWhy = "nothing has to be run, so the image is made without a builder"
 
-// live reports whether the pool's image differs from what is wanted only in what is
+// liveDifference reports whether the pool's image differs from what is wanted only in what is
 // changed without a reboot, and in what.
-func (w *imageSnapshot) live(x *wish, builds []osimage.Build) (is bool, why string) {
+func (w *imageSnapshot) liveDifference(x *poolPlan, builds []osimage.Build) (is bool, why string) {
 	i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.before.Build })
 	content := w.contents[x.before.Content]
 	if i < 0 || content == nil {
 		return false, ""
 	}
-	for _, d := range x.inputs.Differs(builds[i].Inputs) {
+	for _, d := range x.inputs.ChangedSince(builds[i].Inputs) {
 		if d != "configuration" {
 			return false, ""
 		}
@@ -234,12 +235,12 @@ func (w *imageSnapshot) live(x *wish, builds []osimage.Build) (is bool, why stri
 	if err != nil {
 		return false, ""
 	}
-	a := changes(x, old)
+	a := isChanged(x, old)
 	if a.Reboots() {
 		return false, ""
 	}
 	var says []string
-	for _, b := range a.Because {
+	for _, b := range a.Matches {
 		var do []string
 		for _, y := range b.Actions {
 			do = append(do, y.String())
@@ -249,20 +250,20 @@ func (w *imageSnapshot) live(x *wish, builds []osimage.Build) (is bool, why stri
 	return true, "without a reboot nodes get " + strings.Join(says, "; ")
 }
 
-// changes of the configuration since an image was made with an older one.
-func changes(x *wish, old model.NodeConfig) osimage.Disruption {
+// isChanged of the configuration since an image was made with an older one.
+func isChanged(x *poolPlan, old model.NodeConfig) osimage.Disruption {
 	return osimage.DecideDisruption(nodeconfigs.Rules(x.pool), osimage.Changes(old, x.config))
 }
 
 // base of an OSImage as it is now.
 type base struct {
 	ref, problem string
-	// away: it is not known now, which is no problem that a person mends.
+	// away: the registry is unavailable now, which no person has to fix.
 	away *registry.Failure
 }
 
 // resolve finds the base's digest.
-func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x osbuild.Given) (base, error) {
+func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x osbuild.Inputs) (base, error) {
 	spec := o.Spec.Base
 	if spec.Track == nil {
 		return base{ref: spec.Image}, nil
@@ -277,12 +278,12 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x osbuild
 	if err != nil {
 		return base{problem: "base " + spec.Image + ": " + err.Error()}, nil //nolint:nilerr // a person mends it
 	}
-	digest, err := r.tracked(ctx, x, places, keys, tag)
+	digest, err := r.digestOfTag(ctx, x, places, keys, tag)
 	var f *registry.Failure
 	switch {
 	case err == nil:
 		return base{ref: repository + "@" + digest}, nil
-	case errors.As(err, &f) && passes(f):
+	case errors.As(err, &f) && isTransient(f):
 		return base{ref: o.Status.Base, away: f}, nil // the last one that is known
 	case errors.As(err, &f):
 		return base{problem: "base " + spec.Image + ": " + f.Error()}, nil
@@ -290,20 +291,22 @@ func (r *Reconciler) resolve(ctx context.Context, o *v1alpha1.OSImage, x osbuild
 	return base{}, err
 }
 
-// tracked is what is behind a tag, at the first place that says so. Of what went wrong at
+// digestOfTag is what is behind a tag, at the first place that says so. Of what went wrong at
 // all of them that counts which may pass.
-func (r *Reconciler) tracked(ctx context.Context, x osbuild.Given, places []oci.MirrorPlace, keys *registry.Keys, tag string) (digest string, failed error) {
+func (r *Reconciler) digestOfTag(ctx context.Context, x osbuild.Inputs, places []oci.MirrorPlace, keys *registry.Keys, tag string) (digest string, failed error) {
 	for _, p := range places {
 		digest, err := r.poller(x).Digest(ctx, registry.Place{Repository: p.Repository, Insecure: p.Insecure, Keys: keys}, tag, trackEvery)
 		if err == nil {
 			return digest, nil
 		}
 		var was *registry.Failure
-		if failed == nil || !errors.As(failed, &was) || !passes(was) {
+		if failed == nil || !errors.As(failed, &was) || !isTransient(was) {
 			failed = err
 		}
 	}
 	return "", failed
 }
 
-func passes(f *registry.Failure) bool { return f.Kind == registry.Away || f.Kind == registry.Limited }
+func isTransient(f *registry.Failure) bool {
+	return f.Kind == registry.Unreachable || f.Kind == registry.RateLimited
+}

@@ -20,8 +20,8 @@ import (
 // errOdd is an image that cannot be compared.
 var errOdd = errors.New("it is no image that can be compared")
 
-// Found is what differs.
-type Found struct {
+// ImageComparison is what differs.
+type ImageComparison struct {
 	contents.Live
 	// Boot says why the image has to be booted, empty if agents can write what differs.
 	Boot string
@@ -30,21 +30,21 @@ type Found struct {
 }
 
 // compareImages compares was with is, both repository@sha256:....
-func compareImages(ctx context.Context, from *oci.Registries, was, is string, rules contents.Rules) (Found, error) {
-	old, err := open(ctx, from, was)
+func compareImages(ctx context.Context, from *oci.Registries, was, is string, rules contents.Rules) (ImageComparison, error) {
+	old, err := openImages(ctx, from, was)
 	if err != nil {
 		return boot(err)
 	}
-	now, err := open(ctx, from, is)
+	now, err := openImages(ctx, from, is)
 	if err != nil {
 		return boot(err)
 	}
 	if len(old) != len(now) {
-		return Found{Boot: fmt.Sprintf("one image has %d platforms, the other %d", len(old), len(now))}, nil
+		return ImageComparison{Boot: fmt.Sprintf("one image has %d platforms, the other %d", len(old), len(now))}, nil
 	}
-	var out Found
+	var out ImageComparison
 	for i := range now {
-		r, err := contents.Compare(old[i], now[i], contents.Default(), rules.Covers)
+		r, err := contents.Compare(old[i], now[i], contents.DefaultLimits(), rules.Covers)
 		if err != nil {
 			return boot(fmt.Errorf("compare %s with %s: %w", was, is, err))
 		}
@@ -52,9 +52,9 @@ func compareImages(ctx context.Context, from *oci.Registries, was, is string, ru
 		live, why := rules.Live(r)
 		switch {
 		case why != "":
-			return Found{Boot: why, Read: out.Read}, nil
-		case i > 0 && !same(live.Files, out.Files):
-			return Found{Boot: "what differs is another thing on " + now[i].Platform + " than on " + now[0].Platform, Read: out.Read}, nil
+			return ImageComparison{Boot: why, Read: out.Read}, nil
+		case i > 0 && !sameFiles(live.Files, out.Files):
+			return ImageComparison{Boot: "what differs is another thing on " + now[i].Platform + " than on " + now[0].Platform, Read: out.Read}, nil
 		}
 		out.Live = live
 	}
@@ -63,21 +63,21 @@ func compareImages(ctx context.Context, from *oci.Registries, was, is string, ru
 
 // boot: an image that is odd, or that refit may not read, is booted; of one whose registry
 // does not answer nothing is known yet.
-func boot(err error) (Found, error) {
+func boot(err error) (ImageComparison, error) {
 	var said *transport.Error
 	refused := errors.As(err, &said) && said.StatusCode >= 400 && said.StatusCode < 500 && said.StatusCode != http.StatusTooManyRequests && said.StatusCode != http.StatusRequestTimeout
 	if refused || errors.Is(err, errOdd) {
-		return Found{Boot: "it could not be compared: " + err.Error()}, nil
+		return ImageComparison{Boot: "it could not be compared: " + err.Error()}, nil
 	}
-	return Found{}, err
+	return ImageComparison{}, err
 }
 
-func same(a, b []model.ConfigFile) bool {
+func sameFiles(a, b []model.ConfigFile) bool {
 	return len(a) == len(b) && (len(a) == 0 || reflect.DeepEqual(a, b))
 }
 
-// open the images of all platforms, in the order of their index.
-func open(ctx context.Context, from *oci.Registries, ref string) ([]contents.Image, error) {
+// openImages the images of all platforms, in the order of their index.
+func openImages(ctx context.Context, from *oci.Registries, ref string) ([]contents.Image, error) {
 	root, err := from.Open(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func open(ctx context.Context, from *oci.Registries, ref string) ([]contents.Ima
 		if d.Platform != nil && d.Platform.OS == "unknown" {
 			continue // an attestation
 		}
-		img, err := image(ctx, root.Store, d)
+		img, err := readImage(ctx, root.Store, d)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", ref, err)
 		}
@@ -108,13 +108,13 @@ func open(ctx context.Context, from *oci.Registries, ref string) ([]contents.Ima
 	return out, nil
 }
 
-func image(ctx context.Context, from oci.Store, d ocispec.Descriptor) (contents.Image, error) {
+func readImage(ctx context.Context, from oci.Store, d ocispec.Descriptor) (contents.Image, error) {
 	var m ocispec.Manifest
 	var c ocispec.Image
-	if err := read(ctx, from, d, &m); err != nil {
+	if err := readJSON(ctx, from, d, &m); err != nil {
 		return contents.Image{}, err
 	}
-	if err := read(ctx, from, m.Config, &c); err != nil {
+	if err := readJSON(ctx, from, m.Config, &c); err != nil {
 		return contents.Image{}, err
 	}
 	if len(c.RootFS.DiffIDs) != len(m.Layers) {
@@ -131,7 +131,7 @@ func image(ctx context.Context, from oci.Store, d ocispec.Descriptor) (contents.
 	return out, nil
 }
 
-func read(ctx context.Context, from oci.Store, d ocispec.Descriptor, into any) error {
+func readJSON(ctx context.Context, from oci.Store, d ocispec.Descriptor, into any) error {
 	raw, err := oci.Fetch(ctx, from, d)
 	if err != nil {
 		return err

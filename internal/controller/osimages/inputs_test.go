@@ -34,7 +34,7 @@ func inNodes(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}, Data: data}
 }
 
-func (w *site) change(f func(*v1alpha1.OSImageSpec)) {
+func (w *site) editImage(f func(*v1alpha1.OSImageSpec)) {
 	w.t.Helper()
 	var o v1alpha1.OSImage
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &o))
@@ -49,11 +49,11 @@ func (w *site) job(name string) *batchv1.Job {
 	return j
 }
 
-// What a Containerfile names is looked for before a build is spent, is copied when it
-// starts, and what changes an image is another build; every architecture is built on
-// its own, and the image is an index of them all.
+// The inputs of a Containerfile are checked before a build starts and copied at its start. A
+// changed input makes another build. Every architecture has its own build job, and the image
+// is an index of them all.
 func TestInputsOfAContainerfile(t *testing.T) {
-	w := newWorld(t)
+	w := newSite(t)
 	w.base = w.reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}, Platforms: []string{"linux/amd64", "linux/arm64", "linux/s390x"}}, "9")
 	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) {
 		s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs AS final\nCOPY motd /etc/motd\n",
@@ -63,8 +63,8 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	}), pool(), config(), node("n1", "amd64"), node("n2", "arm64"))
 	stuck := func(says string) {
 		t.Helper()
-		if c := ready(w.work()); c.Reason != v1alpha1.ReasonOSImageInvalid || !strings.Contains(c.Message, says) || len(w.all()) != 0 {
-			t.Fatalf("want %q: %+v, %d builds", says, c, len(w.all()))
+		if c := ready(w.reconcileAndBuild()); c.Reason != v1alpha1.ReasonOSImageInvalid || !strings.Contains(c.Message, says) || len(w.allBuilds()) != 0 {
+			t.Fatalf("want %q: %+v, %d builds", says, c, len(w.allBuilds()))
 		}
 	}
 	stuck("Containerfile for arm64: there is no ConfigMap texts in namespace refit-nodes")
@@ -83,19 +83,19 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	files := inNodes("files", map[string]string{"motd": "hello"})
 	w.create(files)
 
-	first := w.build(w.pool(w.work()).Wanted)
+	first := w.build(w.pool(w.reconcileAndBuild()).Wanted)
 	if first.Spec.Context == "" || len(first.Spec.PerArchitecture) != 1 || fmt.Sprint(first.Status.Platforms) != "[linux/amd64 linux/arm64]" || !strings.Contains(first.Status.VariantWhy, "left out, because no node that may build is of that architecture: linux/s390x") {
 		t.Fatalf("%+v %+v", first.Spec, first.Status)
 	}
 	// Other files are another build, and the one that runs ends.
 	files.Data["motd"] = "hello again"
 	w.must(w.admin.Update(context.Background(), files))
-	b := w.build(w.pool(w.look()).Wanted)
+	b := w.build(w.pool(w.reconcile()).Wanted)
 	if st := w.build(first.Name).Status; b.Name == first.Name || st.Phase != v1alpha1.BuildInterrupted {
 		t.Fatalf("%s %+v", b.Name, st)
 	}
-	w.make()
-	w.make()
+	w.reconcileBuilds()
+	w.reconcileBuilds()
 	for _, arch := range []string{"amd64", "arm64"} {
 		err := w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: first.Name + "-" + arch + "-context"}, &corev1.ConfigMap{})
 		if !apierrors.IsNotFound(err) {
@@ -104,11 +104,11 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	}
 	amd, arm := w.job(b.Name+"-amd64"), w.job(b.Name+"-arm64")
 	for arch, j := range map[string]*batchv1.Job{"amd64": amd, "arm64": arm} {
-		var cm, beside corev1.ConfigMap
+		var cm, files corev1.ConfigMap
 		w.must(w.admin.Get(context.Background(), client.ObjectKeyFromObject(j), &cm))
-		w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + imagebuild.ContextSuffix}, &beside))
-		if got := strings.Contains(cm.Data["Containerfile"], "RUN arm\n"); got != (arch == "arm64") || cm.Data["registries.conf"] != "[[registry]]\nlocation = \"r.example\"\n" || string(beside.BinaryData["file-000"]) != "hello again" {
-			t.Errorf("%s: %v %v", arch, cm.Data, beside.BinaryData)
+		w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: j.Namespace, Name: j.Name + imagebuild.ContextSuffix}, &files))
+		if got := strings.Contains(cm.Data["Containerfile"], "RUN arm\n"); got != (arch == "arm64") || cm.Data["registries.conf"] != "[[registry]]\nlocation = \"r.example\"\n" || string(files.BinaryData["file-000"]) != "hello again" {
+			t.Errorf("%s: %v %v", arch, cm.Data, files.BinaryData)
 		}
 		want := map[string]string{corev1.LabelArchStable: arch, corev1.LabelOSStable: "linux"}
 		if diff := cmp.Diff(want, j.Spec.Template.Spec.NodeSelector); diff != "" {
@@ -119,13 +119,13 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	one := w.reg.Push("os/edge", registrytest.Image{Layers: []string{"amd"}, Platforms: []string{"linux/amd64"}}, "a")
 	two := w.reg.Push("os/edge", registrytest.Image{Layers: []string{"arm"}, Platforms: []string{"linux/arm64"}}, "b")
 	list := w.reg.Push("os/edge", registrytest.Image{Files: map[string]string{"packages": "openssl 3.0.2\nkernel 6.2\n"}}, "list")
-	w.ends(amd, 0, one+"\npackages "+list+"\n")
-	w.make()
+	w.finishJob(amd, 0, one+"\npackages "+list+"\n")
+	w.reconcileBuilds()
 	if st := w.build(b.Name).Status; st.Phase != v1alpha1.BuildBuilding || st.Digest != "" {
 		t.Errorf("%+v", st)
 	}
-	w.ends(arm, 0, two+"\n")
-	w.make()
+	w.finishJob(arm, 0, two+"\n")
+	w.reconcileBuilds()
 	st := w.build(b.Name).Status
 	if text := w.packages(st); text != "kernel 6.2\nopenssl 3.0.2\n" || st.PackageCount != 2 || st.PackagesSay != "2 packages" || w.has(list) {
 		t.Errorf("%q %+v", text, st)
@@ -146,25 +146,25 @@ func TestInputsOfAContainerfile(t *testing.T) {
 	if diff := cmp.Diff([]string{"linux/amd64 " + one, "linux/arm64 " + two}, got); diff != "" {
 		t.Error(diff)
 	}
-	w.make()
+	w.reconcileBuilds()
 	if err := w.admin.Get(context.Background(), client.ObjectKeyFromObject(amd), amd); err == nil && amd.DeletionTimestamp.IsZero() {
 		t.Error("the Jobs of a build that succeeded stay")
 	}
 	// A fault of one is the build's, and says whose it is.
-	w.change(func(s *v1alpha1.OSImageSpec) { s.Containerfile.Inline += "RUN false\n" })
-	b = w.build(w.pool(w.work()).Wanted)
-	w.ends(w.job(b.Name+"-amd64"), imagebuild.ExitUser, "RUN false failed")
-	w.make()
+	w.editImage(func(s *v1alpha1.OSImageSpec) { s.Containerfile.Inline += "RUN false\n" })
+	b = w.build(w.pool(w.reconcileAndBuild()).Wanted)
+	w.finishJob(w.job(b.Name+"-amd64"), imagebuild.ExitUser, "RUN false failed")
+	w.reconcileBuilds()
 	if st := w.build(b.Name).Status; st.Phase != v1alpha1.BuildFailed || st.Log != "linux/amd64: RUN false failed" {
 		t.Errorf("%+v", st)
 	}
-	// Nothing is run any more: what only a builder needs is said not to matter.
-	w.change(func(s *v1alpha1.OSImageSpec) { s.Containerfile = nil })
-	o := w.work()
+	// Without a Containerfile no builder runs: the status reports that spec.build has no effect.
+	w.editImage(func(s *v1alpha1.OSImageSpec) { s.Containerfile = nil })
+	o := w.reconcileAndBuild()
 	if p := w.pool(o); p.State != "Use" || !strings.Contains(p.Message, "spec.build does not matter") || !strings.Contains(p.Message, "the packages are not known: the base has no database of dpkg or apk") {
 		t.Errorf("%+v", p)
 	}
-	if raw, _ := json.Marshal(w.all()); strings.Contains(string(raw), "hush") {
+	if raw, _ := json.Marshal(w.allBuilds()); strings.Contains(string(raw), "hush") {
 		t.Error("a secret is in a build")
 	}
 }
@@ -176,24 +176,23 @@ func (w *site) packages(st v1alpha1.OSBuildStatus) string {
 	return c.Data
 }
 
-// The packages of every image are recorded, and what changed is said where the
-// image is.
+// The packages of every image are recorded, and the status of the image lists what changed.
 func TestPackagesOfABase(t *testing.T) {
-	w := newWorld(t)
+	w := newSite(t)
 	base := func(version string) string {
 		return w.reg.Push("os/base", registrytest.Image{Layers: []string{"kernel"}, Files: map[string]string{"var/lib/dpkg/status": "Package: openssl\nStatus: install ok installed\nVersion: " + version + "\n\nPackage: vim\nStatus: install ok installed\nVersion: 9\n"}}, "9")
 	}
 	w.base = base("3.0.1")
 	w.create(w.osImage(), pool(), config())
-	first := w.build(w.pool(w.work()).Build)
+	first := w.build(w.pool(w.reconcileAndBuild()).Build)
 	if w.packages(first.Status) != "openssl 3.0.1\nvim 9\n" || first.Status.PackagesSay != "2 packages" || first.Status.PackagesFrom != "" {
 		t.Fatalf("%+v", first.Status)
 	}
 	// Another layer over the same base: its list is known, and nothing is read for it.
-	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
-	w.look()
+	w.editConfig(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
+	w.reconcile()
 	w.reg.Requests()
-	second := w.build(w.pool(w.work()).Build)
+	second := w.build(w.pool(w.reconcileAndBuild()).Build)
 	if second.Name == first.Name || second.Status.Packages != first.Status.Packages || second.Status.PackagesSay != "no package changed" || second.Status.PackagesFrom != first.Name {
 		t.Errorf("%+v", second.Status)
 	}
@@ -207,8 +206,8 @@ func TestPackagesOfABase(t *testing.T) {
 		t.Errorf("layers of the base were read again: %v", read)
 	}
 	newer := base("3.0.2")
-	w.change(func(s *v1alpha1.OSImageSpec) { s.Base.Image = w.reg.Ref("os/base@" + newer) })
-	p := w.pool(w.work())
+	w.editImage(func(s *v1alpha1.OSImageSpec) { s.Base.Image = w.reg.Ref("os/base@" + newer) })
+	p := w.pool(w.reconcileAndBuild())
 	third := w.build(p.Build)
 	if st := third.Status; st.PackagesSay != "1 package changed: openssl 3.0.1 -> 3.0.2" || fmt.Sprint(st.PackageChanges) != "[openssl 3.0.1 -> 3.0.2]" || !strings.Contains(p.Message, st.PackagesSay) {
 		t.Errorf("%+v %s", st, p.Message)

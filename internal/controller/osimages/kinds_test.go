@@ -29,7 +29,7 @@ func (w *site) has(digest string) bool {
 // What people may say of OSImages, pools and configurations, and the words in
 // which the rest is refused.
 func TestKinds(t *testing.T) {
-	w := newWorld(t)
+	w := newSite(t)
 	digest := "@sha256:" + strings.Repeat("a", 64)
 	yes, no := true, false
 	key := &v1alpha1.ConfigMapKey{Name: "x", Key: "y"}
@@ -84,7 +84,7 @@ func TestKinds(t *testing.T) {
 		"a finished image by tag":           {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{Image: "r.example/os:1"} }), "nodes are never pointed at a tag"},
 		"both":                              {image(func(s *v1alpha1.OSImageSpec) { s.Image = "r.example/os" + digest }), "set base to have images built, or image"},
 		"neither":                           {image(func(s *v1alpha1.OSImageSpec) { *s = v1alpha1.OSImageSpec{} }), "set base to have images built, or image"},
-		"a Containerfile and nobody builds": {image(func(s *v1alpha1.OSImageSpec) { s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs"} }), "containerfile needs build.image"},
+		"a Containerfile without a builder": {image(func(s *v1alpha1.OSImageSpec) { s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs"} }), "containerfile needs build.image"},
 		"a builder by tag":                  {image(func(s *v1alpha1.OSImageSpec) { s.Build = &v1alpha1.OSBuildPlace{Image: "r.example/b:1"} }), "must be named by digest"},
 		"all that a build takes": {image(func(s *v1alpha1.OSImageSpec) {
 			s.Containerfile = &v1alpha1.OSContainerfile{Inline: "FROM configs", PerArchitecture: []v1alpha1.OSArchitectureFile{{Architecture: "arm64", ConfigMap: key}}}
@@ -110,7 +110,7 @@ func TestKinds(t *testing.T) {
 		"a proxy with a password":      {image(func(s *v1alpha1.OSImageSpec) { s.Proxy = &v1alpha1.OSBuildProxy{HTTP: "http://a:b@proxy"} }), "without user and password"},
 		"a proxy that is none":         {image(func(s *v1alpha1.OSImageSpec) { s.Proxy = &v1alpha1.OSBuildProxy{NoProxy: "x"} }), "set http or https"},
 		"a platform of another system": {image(func(s *v1alpha1.OSImageSpec) { s.Platforms = []string{"windows/amd64"} }), "should match"},
-		"an authority for what nobody builds": {image(func(s *v1alpha1.OSImageSpec) {
+		"a CA bundle for a finished image": {image(func(s *v1alpha1.OSImageSpec) {
 			*s = v1alpha1.OSImageSpec{Image: "r.example/os" + digest, CABundle: key}
 		}), "nothing is built, so leave out"},
 		"one secret, and another": {image(func(s *v1alpha1.OSImageSpec) {
@@ -118,7 +118,7 @@ func TestKinds(t *testing.T) {
 		}), "set secret if one does for all"},
 		"a rule":               {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "x.service"), act("Drain", "")}}), ""},
 		"Reboot and more":      {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Reboot", ""), act("Drain", "")}}), "None and Reboot stand alone"},
-		"a restart of nothing": {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "")}}), "Reload and Restart take a unit"},
+		"a restart of nothing": {rules(v1alpha1.DisruptionRule{Files: []string{"/etc/x"}, Actions: []v1alpha1.DisruptionAction{act("Restart", "")}}), "Reload and Restart need a unit"},
 		"a rule about nothing": {rules(v1alpha1.DisruptionRule{Actions: []v1alpha1.DisruptionAction{act("None", "")}}), "name files, units or sshKeys"},
 		"kernel arguments, keys, packages": {nodes(func(s *v1alpha1.NodeConfigSpec) {
 			s.KernelArguments = []v1alpha1.KernelArgument{"console=ttyS0,115200n8", "a.b=c"}

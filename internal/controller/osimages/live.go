@@ -21,12 +21,12 @@ import (
 )
 
 // mostWritten paths of a pool are written over those of an image at the same time.
-const mostWritten = 2 * contents.MostFiles
+const mostWritten = 2 * contents.MaxFiles
 
-// spare looks whether nodes have to boot the image that a decision would use: it is
-// compared with the one that they have. What was found is in a Content, so that it is
-// known also when registries are away, and after a restart.
-func (r *Reconciler) spare(ctx context.Context, w *imageSnapshot, x *wish, s osimage.Situation, ways osbuild.Given) error {
+// decideReboot decides whether nodes have to boot the image of a decision: it compares the
+// image with the one that they have. A Content stores the result, so that it is known while
+// registries are unavailable, and after a restart.
+func (r *Reconciler) decideReboot(ctx context.Context, w *imageSnapshot, x *poolPlan, s osimage.Situation, ways osbuild.Inputs) error {
 	current := s.Comparable(x.decision)
 	if current == nil {
 		return nil
@@ -36,7 +36,7 @@ func (r *Reconciler) spare(ctx context.Context, w *imageSnapshot, x *wish, s osi
 		x.boot = "an image that nodes put together is in no registry, and is not compared"
 		return nil
 	}
-	why, err := r.mayStay(ctx, w, x, current, ways)
+	why, err := r.stayBlocker(ctx, w, x, current, ways)
 	if err != nil || why != "" {
 		x.boot = why
 		return err
@@ -56,31 +56,31 @@ func (r *Reconciler) spare(ctx context.Context, w *imageSnapshot, x *wish, s osi
 		x.boot = fmt.Sprintf("%d files would be written over those of the image, and at most %d are", n, mostWritten)
 		return nil
 	}
-	return r.settleLive(ctx, w, x, s, wanted, live, was, is)
+	return r.recordLive(ctx, w, x, s, wanted, live, was, is)
 }
 
-// settleLive writes down what was found, and decides with it.
-func (r *Reconciler) settleLive(ctx context.Context, w *imageSnapshot, x *wish, s osimage.Situation, wanted *v1alpha1.OSBuild, live contents.Live, was, is string) error {
+// recordLive writes down what was found, and decides with it.
+func (r *Reconciler) recordLive(ctx context.Context, w *imageSnapshot, x *poolPlan, s osimage.Situation, wanted *v1alpha1.OSBuild, live contents.Live, was, is string) error {
 	l := &v1alpha1.OSImageLive{Build: wanted.Name, Image: w.imageOf(x, wanted), Files: int32(len(live.Files))}
-	say := "image " + l.Image + " (build " + wanted.Name + ") " + live.Say
+	say := "image " + l.Image + " (build " + wanted.Name + ") " + live.Summary
 	if len(live.Files) > 0 {
 		say += ": written without a reboot; the next image that needs one brings it"
 	} else {
 		say += ": nodes stay on the one that they have"
 	}
 	l.Message = text.Truncate(say, 1024)
-	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.Seal(was, is, live.Files)))
+	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSLive, string(contents.SealFiles(was, is, live.Files)))
 	if err != nil {
 		return err
 	}
 	w.named[c.Name], w.contents[c.Name] = true, c
-	l.Content, x.live, s.Spared = c.Name, l, say
+	l.Content, x.live, s.BootNotNeeded = c.Name, l, say
 	x.decision = osimage.Decide(s)
 	return nil
 }
 
 // imageOf a build, where nodes find it.
-func (w *imageSnapshot) imageOf(x *wish, b *v1alpha1.OSBuild) string {
+func (w *imageSnapshot) imageOf(x *poolPlan, b *v1alpha1.OSBuild) string {
 	repository := x.image.Spec.PullRepository
 	if repository == "" {
 		repository = b.Spec.Repository
@@ -96,8 +96,8 @@ func (r *Reconciler) gatherLive(ctx context.Context, w *imageSnapshot) (err erro
 	return err
 }
 
-// mayStay says why nodes of a pool cannot stay on their image, empty if they can.
-func (r *Reconciler) mayStay(ctx context.Context, w *imageSnapshot, x *wish, current *osimage.Build, ways osbuild.Given) (why string, err error) {
+// stayBlocker says why nodes of a pool cannot stay on their image, empty if they can.
+func (r *Reconciler) stayBlocker(ctx context.Context, w *imageSnapshot, x *poolPlan, current *osimage.Build, ways osbuild.Inputs) (why string, err error) {
 	if err := r.gatherLive(ctx, w); err != nil {
 		return "", err
 	}
@@ -113,7 +113,7 @@ func (r *Reconciler) mayStay(ctx context.Context, w *imageSnapshot, x *wish, cur
 	if !booted {
 		return "no node has booted the image before", nil
 	}
-	if there, err := r.askRegistry(ctx, x.image, *current, ways.Over(r.Over)); err != nil || there == osimage.Absent {
+	if there, err := r.askRegistry(ctx, x.image, *current, ways.Transport(r.Over)); err != nil || there == osimage.Absent {
 		return "the registry has the image before no more, and new nodes could not have it", err
 	}
 	return "", nil
@@ -131,34 +131,34 @@ func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
 
 // known is what an earlier look has found about the same two images. The rules are asked
 // again: they may have changed.
-func (w *imageSnapshot) known(x *wish, was string, wanted *v1alpha1.OSBuild) (live contents.Live, found bool) {
+func (w *imageSnapshot) known(x *poolPlan, was string, wanted *v1alpha1.OSBuild) (live contents.Live, found bool) {
 	l := x.before.Live
 	if l == nil || l.Build != wanted.Name || w.contents[l.Content] == nil {
 		return live, false
 	}
-	files, err := contents.Open([]byte(w.contents[l.Content].Data), was, wanted.Status.Digest)
+	files, err := contents.OpenFiles([]byte(w.contents[l.Content].Data), was, wanted.Status.Digest)
 	if err != nil {
 		return live, false // of other images
 	}
-	live, x.boot = w.rules(x).Again(files)
+	live, x.boot = w.rules(x).Reapply(files)
 	return live, true
 }
 
-func (w *imageSnapshot) rules(x *wish) contents.Rules {
+func (w *imageSnapshot) rules(x *poolPlan) contents.Rules {
 	return contents.Rules{Pool: nodeconfigs.Rules(x.pool)}
 }
 
 // compare reads what differs. A registry that does not answer makes the pool wait.
-func (r *Reconciler) compare(ctx context.Context, w *imageSnapshot, x *wish, current *osimage.Build, wanted *v1alpha1.OSBuild, ways osbuild.Given) (contents.Live, error) {
+func (r *Reconciler) compare(ctx context.Context, w *imageSnapshot, x *poolPlan, current *osimage.Build, wanted *v1alpha1.OSBuild, ways osbuild.Inputs) (contents.Live, error) {
 	rules := w.rules(x)
 	var boots bool
-	if rules.Known, boots = w.brought(x); boots {
+	if rules.Known, boots = w.configPaths(x); boots {
 		x.boot = "the pool's configuration has changes that need a reboot too"
 		return contents.Live{}, nil
 	}
 	was, is := current.Inputs.Repository+"@"+current.Digest, wanted.Spec.Repository+"@"+wanted.Status.Digest
-	if wait := r.restUntil(was + is); wait {
-		x.decision = waits(x, "they could not be compared a moment ago, and it is tried again")
+	if wait := r.inRetryDelay(was + is); wait {
+		x.decision = waitDecision(x, "they could not be compared a moment ago, and it is tried again")
 		return contents.Live{}, nil
 	}
 	keys, problem, err := osbuild.Keys(ctx, r.Live, osbuild.PushSecret(&x.image.Spec))
@@ -169,7 +169,7 @@ func (r *Reconciler) compare(ctx context.Context, w *imageSnapshot, x *wish, cur
 		x.boot = problem
 		return contents.Live{}, nil
 	}
-	from, err := osbuild.Reading(keys, ways.Over(r.Over))
+	from, err := osbuild.RegistryReader(keys, ways.Transport(r.Over))
 	if err != nil {
 		return contents.Live{}, err
 	}
@@ -177,8 +177,8 @@ func (r *Reconciler) compare(ctx context.Context, w *imageSnapshot, x *wish, cur
 	defer cancel()
 	found, err := compareImages(ctx, from, was, is, rules)
 	if err != nil {
-		r.rest(was + is)
-		x.decision = waits(x, err.Error())
+		r.startRetryDelay(was + is)
+		x.decision = waitDecision(x, err.Error())
 		return contents.Live{}, nil
 	}
 	x.boot = found.Boot
@@ -193,19 +193,19 @@ const (
 	maxTried = 64
 )
 
-func waits(x *wish, why string) osimage.Decision {
+func waitDecision(x *poolPlan, why string) osimage.Decision {
 	return osimage.Decision{Verb: osimage.Wait, Build: x.decision.Build, Reason: v1alpha1.ReasonRegistryUnreachable,
 		Why: "it is not known yet whether nodes have to boot the image of build " + x.decision.Build + ": " + why}
 }
 
-func (r *Reconciler) restUntil(key string) bool {
+func (r *Reconciler) inRetryDelay(key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at, ok := r.tried[key]
 	return ok && r.Now().Sub(at) < compareRest && !r.Now().Before(at)
 }
 
-func (r *Reconciler) rest(key string) {
+func (r *Reconciler) startRetryDelay(key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.tried == nil || len(r.tried) > maxTried {
@@ -214,9 +214,9 @@ func (r *Reconciler) rest(key string) {
 	r.tried[key] = r.Now()
 }
 
-// brought are the paths that the pool's configuration brings, then or now: it says itself
+// configPaths are the paths that the pool's configuration brings, then or now: it says itself
 // what a change of them costs. boots: and some of what changed of it needs a reboot.
-func (w *imageSnapshot) brought(x *wish) (known map[string]bool, boots bool) {
+func (w *imageSnapshot) configPaths(x *poolPlan) (known map[string]bool, boots bool) {
 	known = map[string]bool{}
 	for _, e := range x.placed.Entries {
 		known["/"+e.Path] = true
@@ -236,12 +236,12 @@ func (w *imageSnapshot) brought(x *wish) (known map[string]bool, boots bool) {
 	for _, e := range was.Entries {
 		known["/"+e.Path] = true
 	}
-	return known, changes(x, old).Reboots()
+	return known, isChanged(x, old).Reboots()
 }
 
-// written are the paths of /etc that agents wrote for a pool over an image's, whichever
+// writtenPaths are the paths of /etc that agents wrote for a pool over an image's, whichever
 // OSImage had it then.
-func (w *imageSnapshot) written(pool string) (out []string) {
+func (w *imageSnapshot) writtenPaths(pool string) (out []string) {
 	for i := range w.images {
 		for _, p := range w.images[i].Status.Pools {
 			if p.Name == pool {
@@ -254,7 +254,7 @@ func (w *imageSnapshot) written(pool string) (out []string) {
 
 // livePart of a pool's status: which newer image is not booted, and what is written over
 // the one that is.
-func (r *Reconciler) livePart(ctx context.Context, w *imageSnapshot, x *wish, st *v1alpha1.OSImagePool) error {
+func (r *Reconciler) livePart(ctx context.Context, w *imageSnapshot, x *poolPlan, st *v1alpha1.OSImagePool) error {
 	switch x.decision.Verb {
 	case osimage.Use, osimage.Keep:
 		st.Live = x.live
@@ -268,7 +268,7 @@ func (r *Reconciler) livePart(ctx context.Context, w *imageSnapshot, x *wish, st
 	}
 	var live []string
 	if c := w.contents[contentOf(st.Live)]; c != nil {
-		live = contents.Paths([]byte(c.Data))
+		live = contents.SealedPaths([]byte(c.Data))
 	}
 	if st.Written = join(st.Written, live); len(st.Written) == 0 {
 		st.Written = nil
@@ -277,7 +277,7 @@ func (r *Reconciler) livePart(ctx context.Context, w *imageSnapshot, x *wish, st
 	if err := r.gatherLive(ctx, w); err != nil {
 		return err
 	}
-	w.givenBack(x, st, live)
+	w.dropRestoredPaths(x, st, live)
 	return nil
 }
 
@@ -288,9 +288,9 @@ func contentOf(l *v1alpha1.OSImageLive) string {
 	return l.Content
 }
 
-// givenBack leaves out those that every node has given back to the image that it is to
-// have: the next image's come into their places by themselves.
-func (w *imageSnapshot) givenBack(x *wish, st *v1alpha1.OSImagePool, live []string) {
+// dropRestoredPaths drops the paths that every node has restored to those of its image: the
+// next image replaces them by itself.
+func (w *imageSnapshot) dropRestoredPaths(x *poolPlan, st *v1alpha1.OSImagePool, live []string) {
 	reports := w.site.Reports(x.pool)
 	_, digest, _ := strings.Cut(st.Image, "@")
 	st.Written = slices.DeleteFunc(st.Written, func(path string) bool {

@@ -41,8 +41,8 @@ func (w *site) setBase(ref string) {
 	w.must(w.admin.Update(context.Background(), &o))
 }
 
-// runs is a node of the pool whose agent says what it sees.
-func (w *site) runs(name string, fields map[string]string) {
+// reportFields makes the agent of a node of the pool report fields; it creates the node first.
+func (w *site) reportFields(name string, fields map[string]string) {
 	w.t.Helper()
 	ctx := context.Background()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "edge"}}}
@@ -70,8 +70,8 @@ func (w *site) booted(p v1alpha1.OSImagePool, more ...string) map[string]string 
 	return out
 }
 
-// heard are the events since the last call.
-func (w *site) heard() (out []string) {
+// takeEvents returns the events since the last call.
+func (w *site) takeEvents() (out []string) {
 	for {
 		select {
 		case e := <-w.events.Events:
@@ -82,8 +82,9 @@ func (w *site) heard() (out []string) {
 	}
 }
 
-// number of a metric, its labels' values in the order of their names.
-func (w *site) number(name string, labels ...string) float64 {
+// metricValue returns the value of a metric; labels are the label values, in the order of the
+// label names.
+func (w *site) metricValue(name string, labels ...string) float64 {
 	w.t.Helper()
 	families, err := w.numbers.Gather()
 	w.must(err)
@@ -101,22 +102,22 @@ func (w *site) number(name string, labels ...string) float64 {
 	return 0
 }
 
-// A new base that differs from the one that nodes run only in a file that a rule speaks of
-// is not booted: nodes keep their image, and agents are told the file. So it stays while
-// the registry is away, and for a controller that knows nothing. When the rule goes, or
-// when the next base differs in more, the image is booted; the file is given back to it.
+// A new base that differs from the booted image only in a file with a disruption rule is not
+// booted: nodes keep their image, and the agents write the file. This survives a registry
+// outage and a restart of the controller. Without the rule, or when the next base differs in
+// more files, the nodes boot the image, and the file is the one of the image again.
 func TestNotBootedForAFile(t *testing.T) {
-	w := newWorld(t)
+	w := newSite(t)
 	one := w.baseOf(map[string]string{"etc/chrony.conf": "one", "usr/bin/x": "x"})
 	two := w.baseOf(map[string]string{"etc/chrony.conf": "two", "usr/bin/x": "x"})
 	three := w.baseOf(map[string]string{"etc/chrony.conf": "two", "usr/bin/x": "y"})
 	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) { s.Base.Image = one }), livePool(), config())
-	first := w.pool(w.work())
-	w.runs("n1", w.booted(first))
-	w.heard()
+	first := w.pool(w.reconcileAndBuild())
+	w.reportFields("n1", w.booted(first))
+	w.takeEvents()
 
 	w.setBase(two)
-	o := w.work()
+	o := w.reconcileAndBuild()
 	p := w.pool(o)
 	if p.State != "Keep" || p.Image != first.Image || p.Build != first.Build || p.Live == nil || p.Live.Build != p.Wanted || p.Live.Files != 1 || !strings.HasPrefix(p.Live.Image, w.reg.Ref("os/edge@sha256:")) ||
 		!slices.Equal(p.Written, []string{"/etc/chrony.conf"}) || ready(o).Status != metav1.ConditionTrue {
@@ -129,56 +130,56 @@ func TestNotBootedForAFile(t *testing.T) {
 	if len(files) != 1 || string(files[0].Data) != "two" || files[0].Path != "/etc/chrony.conf" || files[0].Mode != 0o644 {
 		t.Errorf("%+v", files)
 	}
-	heard := strings.Join(w.heard(), "\n")
+	heard := strings.Join(w.takeEvents(), "\n")
 	for _, want := range []string{"Normal ImageBuilding it is built with Append: changed since " + first.Build + ": base", "Normal ImageBuilt the image is " + w.reg.Ref("os/edge@sha256:"), "Normal ImageNotBooted pool edge: image "} {
 		if strings.Count(heard, want) != 1 {
-			t.Errorf("%q is not said once: %s", want, heard)
+			t.Errorf("the event %q was not emitted exactly once: %s", want, heard)
 		}
 	}
-	if w.number("refit_os_images_not_booted_total", "edge") != 1 || w.number("refit_os_builds", "edge", "Succeeded") != 2 || w.number("refit_os_build_duration_seconds", "Append", "Succeeded") != 2 {
+	if w.metricValue("refit_os_images_not_booted_total", "edge") != 1 || w.metricValue("refit_os_builds", "edge", "Succeeded") != 2 || w.metricValue("refit_os_build_duration_seconds", "Append", "Succeeded") != 2 {
 		t.Error("it is not counted")
 	}
 
-	// A controller that knows nothing, and a registry that is away.
-	w.again()
+	// The controller restarts while the registry is unreachable.
+	w.restartController()
 	w.reg.Stop()
-	if p := w.pool(w.look()); p.Image != first.Image || p.Live == nil {
-		t.Errorf("away: %+v", p)
+	if p := w.pool(w.reconcile()); p.Image != first.Image || p.Live == nil {
+		t.Errorf("unreachable: %+v", p)
 	}
 	w.reg.Resume()
 	w.reg.Requests()
-	if p := w.pool(w.work()); p.State != "Keep" || p.Live == nil {
+	if p := w.pool(w.reconcileAndBuild()); p.State != "Keep" || p.Live == nil {
 		t.Errorf("again: %+v", p)
 	}
-	if n := w.read(); n > 1 { // the configuration, for the size that nodes fetch
-		t.Errorf("what is known was read once more: %d blobs", n)
+	if n := w.blobReads(); n > 1 { // the configuration, for the size that nodes fetch
+		t.Errorf("known blobs were read once more: %d blobs", n)
 	}
-	if len(w.heard()) != 0 {
-		t.Error("nothing is new, and it is told")
+	if len(w.takeEvents()) != 0 {
+		t.Error("nothing changed, and an event was emitted")
 	}
 
-	// What lies below /usr is booted.
+	// A change below /usr needs a boot.
 	w.setBase(three)
-	third := w.pool(w.work())
-	if third.State != "Use" || third.Image == first.Image || third.Live != nil || !strings.Contains(third.Reboot, "/usr/bin/x: only an image that is booted brings") || !strings.Contains(third.Message, "made it") || !slices.Equal(third.Written, []string{"/etc/chrony.conf"}) {
+	third := w.pool(w.reconcileAndBuild())
+	if third.State != "Use" || third.Image == first.Image || third.Live != nil || !strings.Contains(third.Reboot, "/usr/bin/x: outside of /etc only a booted image changes files") || !strings.Contains(third.Message, "made it") || !slices.Equal(third.Written, []string{"/etc/chrony.conf"}) {
 		t.Fatalf("%+v", third)
 	}
-	// The node gives the file back, boots, and only then it is nobody's business any more.
-	w.runs("n1", w.booted(first, "file//etc/chrony.conf", model.ValueAsImage))
-	if p := w.pool(w.work()); len(p.Written) != 1 {
-		t.Errorf("it is forgotten before the boot: %+v", p)
+	// The node restores the file of its image and boots. Only then the file leaves the status.
+	w.reportFields("n1", w.booted(first, "file//etc/chrony.conf", model.ValueAsImage))
+	if p := w.pool(w.reconcileAndBuild()); len(p.Written) != 1 {
+		t.Errorf("the file left the status before the boot: %+v", p)
 	}
-	w.runs("n1", w.booted(third, "file//etc/chrony.conf", model.ValueAsImage))
-	if p := w.pool(w.work()); p.Written != nil || p.Reboot != third.Reboot {
+	w.reportFields("n1", w.booted(third, "file//etc/chrony.conf", model.ValueAsImage))
+	if p := w.pool(w.reconcileAndBuild()); p.Written != nil || p.Reboot != third.Reboot {
 		t.Errorf("%+v", p)
 	}
-	// Back: nothing is built, and it is said. No node runs that image, so it is booted.
-	w.heard()
+	// Back to the first base: an event reports that nothing is built. No node runs that image, so it is booted.
+	w.takeEvents()
 	w.setBase(one)
-	if p := w.pool(w.work()); p.Image != first.Image || p.State != "Use" || p.Live != nil {
+	if p := w.pool(w.reconcileAndBuild()); p.Image != first.Image || p.State != "Use" || p.Live != nil {
 		t.Errorf("%+v", p)
 	}
-	if heard := strings.Join(w.heard(), "\n"); !strings.Contains(heard, "Normal ImageReused pool edge has the image of build "+first.Build+" again") || w.number("refit_os_builds_reused_total", "edge") != 1 {
+	if heard := strings.Join(w.takeEvents(), "\n"); !strings.Contains(heard, "Normal ImageReused pool edge has the image of build "+first.Build+" again") || w.metricValue("refit_os_builds_reused_total", "edge") != 1 {
 		t.Error(heard)
 	}
 }
@@ -187,13 +188,13 @@ func (w *site) liveFiles(p v1alpha1.OSImagePool) []model.ConfigFile {
 	w.t.Helper()
 	var c v1alpha1.Content
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: p.Live.Content}, &c))
-	files, err := contents.Open([]byte(c.Data), digestOf(p.Image), digestOf(p.Live.Image))
+	files, err := contents.OpenFiles([]byte(c.Data), digestOf(p.Image), digestOf(p.Live.Image))
 	w.must(err)
 	return files
 }
 
-// read counts the blobs that were read since the last look at what was served.
-func (w *site) read() (n int) {
+// blobReads counts the blobs that the registry served since the last call.
+func (w *site) blobReads() (n int) {
 	for _, r := range w.reg.Requests() {
 		if r.Method == http.MethodGet && strings.Contains(r.Path, "/blobs/") {
 			n++
@@ -202,64 +203,64 @@ func (w *site) read() (n int) {
 	return n
 }
 
-// again is another controller, with nothing in memory.
-func (w *site) again() {
+// restartController replaces the controller by one with nothing in memory.
+func (w *site) restartController() {
 	old := w.r
 	w.r = &Reconciler{Client: old.Client, Live: old.Live, Poller: old.Poller, Over: old.Over, Now: old.Now, Tell: old.Tell}
 	w.builds = w.r.builds()
 }
 
-// What is the same is not booted; what is live goes back the same way; and where nodes
-// cannot stay, they boot.
+// A base with the same contents is not booted, and a live file is restored without a boot.
+// Nodes that cannot keep their image boot the new one.
 func TestNodesStayOrBoot(t *testing.T) {
-	w := newWorld(t)
+	w := newSite(t)
 	one := w.baseOf(map[string]string{"etc/chrony.conf": "one"})
 	two := w.baseOf(map[string]string{"etc/chrony.conf": "two"})
 	same := w.reg.Ref("os/base@" + w.reg.Push("os/base", registrytest.Image{Version: "10", Layers: []string{"kernel", "userland"}, Files: map[string]string{"etc/chrony.conf": "one"}}))
 	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) { s.Base.Image = one }), livePool(), config())
-	first := w.pool(w.work())
-	w.runs("n1", w.booted(first))
+	first := w.pool(w.reconcileAndBuild())
+	w.reportFields("n1", w.booted(first))
 
 	w.setBase(same)
-	if p := w.pool(w.work()); p.State != "Keep" || p.Image != first.Image || p.Live == nil || p.Live.Files != 0 || p.Written != nil || !strings.Contains(p.Message, "has the same contents: nodes stay on the one that they have") {
+	if p := w.pool(w.reconcileAndBuild()); p.State != "Keep" || p.Image != first.Image || p.Live == nil || p.Live.Files != 0 || p.Written != nil || !strings.Contains(p.Message, "has the same contents: nodes stay on the one that they have") {
 		t.Fatalf("%+v", p)
 	}
-	// The configuration changes beside it: it says itself what that costs.
+	// The configuration changes as well: its own rule decides what that costs.
 	w.setBase(two)
-	w.say(func(s *v1alpha1.NodeConfigSpec) { s.Files = []v1alpha1.NodeFile{inline("/etc/sysctl.d/9.conf", "a=1")} })
-	p := w.pool(w.work())
+	w.editConfig(func(s *v1alpha1.NodeConfigSpec) { s.Files = []v1alpha1.NodeFile{inline("/etc/sysctl.d/9.conf", "a=1")} })
+	p := w.pool(w.reconcileAndBuild())
 	if p.State != "Keep" || p.Image != first.Image || p.Live == nil || p.Live.Files != 1 {
 		t.Fatalf("%+v", p)
 	}
-	w.say(func(s *v1alpha1.NodeConfigSpec) { s.Files = nil })
-	if p = w.pool(w.work()); p.State != "Keep" || p.Live == nil || !slices.Equal(p.Written, []string{"/etc/chrony.conf"}) {
+	w.editConfig(func(s *v1alpha1.NodeConfigSpec) { s.Files = nil })
+	if p = w.pool(w.reconcileAndBuild()); p.State != "Keep" || p.Live == nil || !slices.Equal(p.Written, []string{"/etc/chrony.conf"}) {
 		t.Fatalf("%+v", p)
 	}
-	// Back to what is booted: the image stays, and the file is given back.
+	// Back to the booted base: the image stays, and the file of the image is restored.
 	w.setBase(one)
-	if p = w.pool(w.work()); p.State != "Use" || p.Image != first.Image || p.Live != nil || !slices.Equal(p.Written, []string{"/etc/chrony.conf"}) {
+	if p = w.pool(w.reconcileAndBuild()); p.State != "Use" || p.Image != first.Image || p.Live != nil || !slices.Equal(p.Written, []string{"/etc/chrony.conf"}) {
 		t.Fatalf("%+v", p)
 	}
-	w.runs("n1", w.booted(first, "file//etc/chrony.conf", model.ValueAsImage))
-	if p = w.pool(w.work()); p.Written != nil {
+	w.reportFields("n1", w.booted(first, "file//etc/chrony.conf", model.ValueAsImage))
+	if p = w.pool(w.reconcileAndBuild()); p.Written != nil {
 		t.Errorf("%+v", p)
 	}
 	// The rule that covered it goes: the image is booted.
 	w.setBase(two)
-	if p = w.pool(w.work()); p.State != "Keep" {
+	if p = w.pool(w.reconcileAndBuild()); p.State != "Keep" {
 		t.Fatalf("%+v", p)
 	}
 	var up v1alpha1.UpdatePool
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &up))
 	up.Spec.Disruption = nil
 	w.must(w.admin.Update(context.Background(), &up))
-	if p = w.pool(w.work()); p.State != "Use" || p.Image == first.Image || !strings.Contains(p.Reboot, "no rule speaks of it but a reboot") {
+	if p = w.pool(w.reconcileAndBuild()); p.State != "Use" || p.Image == first.Image || !strings.Contains(p.Reboot, "no rule speaks of it but a reboot") {
 		t.Fatalf("%+v", p)
 	}
 }
 
-// Nodes boot what they cannot be given otherwise: a host whose /etc is no image's; an image
-// that nobody runs yet.
+// A live change is impossible, and the nodes boot, if /etc does not come from an image or no
+// node runs the previous image.
 func TestNodesThatCannotStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields map[string]string
@@ -271,9 +272,9 @@ func TestNodesThatCannotStay(t *testing.T) {
 		"the image before is gone": {nil, "the registry has the image before no more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newSite(t)
 			w.create(w.osImage(func(s *v1alpha1.OSImageSpec) { s.Base.Image = w.baseOf(map[string]string{"etc/chrony.conf": "one"}) }), livePool(), config())
-			first := w.pool(w.work())
+			first := w.pool(w.reconcileAndBuild())
 			if c.fields == nil {
 				c.fields = w.booted(first)
 				w.reg.Delete("os/edge", digestOf(first.Image))
@@ -282,9 +283,9 @@ func TestNodesThatCannotStay(t *testing.T) {
 			if c.fields[model.FieldOSImage] == "" {
 				c.fields[model.FieldOSImage] = digestOf(first.Image)
 			}
-			w.runs("n1", c.fields)
+			w.reportFields("n1", c.fields)
 			w.setBase(w.baseOf(map[string]string{"etc/chrony.conf": "two"}))
-			p := w.pool(w.work())
+			p := w.pool(w.reconcileAndBuild())
 			if diff := cmp.Diff(c.want, p.Reboot[:min(len(p.Reboot), len(c.want))]); diff != "" || p.State != "Use" || p.Image == first.Image || p.Live != nil {
 				t.Errorf("%s %+v", diff, p)
 			}
@@ -292,20 +293,21 @@ func TestNodesThatCannotStay(t *testing.T) {
 	}
 }
 
-// Builds that fail are told with the end of the log, those that nobody wants as interrupted.
-func TestToldOfBuilds(t *testing.T) {
-	w := newWorld(t)
+// The event of a failed build has the end of its log. A build that is no longer wanted is
+// reported as interrupted.
+func TestEventsOfBuilds(t *testing.T) {
+	w := newSite(t)
 	w.create(w.osImage(), pool(), config())
-	w.look()
-	w.say(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
-	w.look()
+	w.reconcile()
+	w.editConfig(func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = []v1alpha1.KernelArgument{"nosmt"} })
+	w.reconcile()
 	w.setBase(w.reg.Ref("os/base@sha256:" + strings.Repeat("0", 64)))
-	w.work()
-	heard := strings.Join(w.heard(), "\n")
+	w.reconcileAndBuild()
+	heard := strings.Join(w.takeEvents(), "\n")
 	if strings.Count(heard, "Normal BuildInterrupted") != 2 || strings.Count(heard, "Warning ImageBuildFailed it failed") != 1 || !strings.Contains(heard, strings.Repeat("0", 64)) {
 		t.Error(heard)
 	}
-	if w.number("refit_os_builds_ended_total", "Append", "edge", "Failed") != 1 || w.number("refit_os_builds_ended_total", "Append", "edge", "Interrupted") != 2 {
+	if w.metricValue("refit_os_builds_ended_total", "Append", "edge", "Failed") != 1 || w.metricValue("refit_os_builds_ended_total", "Append", "edge", "Interrupted") != 2 {
 		t.Error("it is not counted")
 	}
 }

@@ -35,14 +35,14 @@ func (w *site) mirror(to string) {
 // followed, manifests, and what is copied. It is called as it was, so the image is the same
 // wherever the base was read.
 func TestBasesFromMirrors(t *testing.T) {
-	w := newWorld(t)
+	w := newSite(t)
 	yes := true
 	w.mirror(w.reg.Addr)
 	w.create(w.osImage(func(s *v1alpha1.OSImageSpec) {
 		s.Base.Image, s.Base.Track = nowhere+"/os/base:9", &yes
 		s.Mirrors = &v1alpha1.ConfigMapKey{Name: "mirrors", Key: "registries.conf"}
 	}), pool(), config())
-	o := w.work()
+	o := w.reconcileAndBuild()
 	first := w.pool(o)
 	if o.Status.Base != nowhere+"/os/base@"+w.base || first.State != "Use" {
 		t.Fatalf("%+v %+v", o.Status, ready(o))
@@ -54,21 +54,21 @@ func TestBasesFromMirrors(t *testing.T) {
 	w.reg.Delete("os/edge", digestOf(first.Image))
 	w.reg.Delete("os/base", w.base)
 	w.now = w.now.Add(hasEvery)
-	if p := w.pool(w.work()); p.State != "Use" || p.Image != first.Image {
+	if p := w.pool(w.reconcileAndBuild()); p.State != "Use" || p.Image != first.Image {
 		t.Errorf("%+v", p)
 	}
-	// Neither the mirror nor the registry has it: what may pass is said, and the image stays.
+	// Neither the mirror nor the registry has it: the status reports a transient error, and the image stays.
 	w.mirror(w.reg.Ref("empty"))
 	w.now = w.now.Add(trackEvery)
-	if o := w.look(); ready(o).Reason != v1alpha1.ReasonRegistryUnreachable || w.pool(o).Image != first.Image {
+	if o := w.reconcile(); ready(o).Reason != v1alpha1.ReasonRegistryUnreachable || w.pool(o).Image != first.Image {
 		t.Errorf("%+v %+v", ready(o), w.pool(o))
 	}
-	// What is no registries.conf is said before a build is spent.
+	// An unsupported registries.conf is reported before a build starts.
 	var cm corev1.ConfigMap
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "mirrors"}, &cm))
 	cm.Data["registries.conf"] = "[registries.search]\nregistries = ['a']\n"
 	w.must(w.admin.Update(context.Background(), &cm))
-	if c := ready(w.look()); c.Reason != v1alpha1.ReasonOSImageInvalid || !strings.Contains(c.Message, "spec.mirrors: ConfigMap mirrors: it is a registries.conf of version 1") {
+	if c := ready(w.reconcile()); c.Reason != v1alpha1.ReasonOSImageInvalid || !strings.Contains(c.Message, "spec.mirrors: ConfigMap mirrors: it is a registries.conf of version 1") {
 		t.Errorf("%+v", c)
 	}
 }

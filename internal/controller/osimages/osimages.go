@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// settle is how long events are collected before everything is looked at.
+	// settle is how long events are collected before a reconcile.
 	settle = 300 * time.Millisecond
-	// busyEvery is how often it is looked at while something builds.
+	// busyEvery is the interval of reconciles during a build.
 	busyEvery = 2 * time.Second
-	// recheck is how often it is looked at without an event: ConfigMaps and
-	// registries are not watched.
+	// recheck is the interval of reconciles without an event: ConfigMaps and registries are
+	// not watched.
 	recheck = 30 * time.Second
 	// trackEvery is how old the digest of a base that is followed may be.
 	trackEvery = time.Minute
@@ -37,7 +37,7 @@ const (
 	hasEvery = 10 * time.Minute
 )
 
-// Reconciler looks at all OSImages at once.
+// Reconciler handles all OSImages at once.
 type Reconciler struct {
 	Client client.Client
 	// Live reads past the cache: a build that was just made must be seen.
@@ -58,7 +58,7 @@ type Reconciler struct {
 	// pollers of OSImages with a CA bundle or a proxy of their own.
 	pollers map[string]*registry.Poller
 	// emitted is what registries said of images that nodes are to hold.
-	emitted map[string]seen
+	emitted map[string]cachedAnswer
 	// tried is when images could not be compared, to wait before it is tried again.
 	tried map[string]time.Time
 }
@@ -88,7 +88,7 @@ func (r *Reconciler) builds() *osbuild.Builds {
 	return &osbuild.Builds{Client: r.Client, Live: r.Live, Over: r.Over, Bases: r.Bases, Now: r.Now, Tell: r.Tell}
 }
 
-// Reconcile looks at everything and writes what differs.
+// Reconcile decides for all OSImages and writes the differences.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	w, err := r.gather(ctx)
 	if err != nil {
@@ -101,11 +101,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	var errs []error
 	busy := false
 	for i := range w.images {
-		again, err := r.image(ctx, w, &w.images[i])
+		again, err := r.reconcileOne(ctx, w, &w.images[i])
 		busy = busy || again
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.sweep(ctx, w), (&prepuller{Client: r.Client, Live: r.Live}).Sweep(ctx, w.wanting()))
+	errs = append(errs, r.sweep(ctx, w), (&prepuller{Client: r.Client, Live: r.Live}).Sweep(ctx, w.poolsWithImage()))
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -115,8 +115,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
 
-// image looks at one OSImage; again says that it is to be looked at soon.
-func (r *Reconciler) image(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage) (again bool, err error) {
+// reconcileOne reconciles one OSImage; again asks for another reconcile soon.
+func (r *Reconciler) reconcileOne(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage) (again bool, err error) {
 	if !o.DeletionTimestamp.IsZero() {
 		return false, nil // its builds go with it
 	}
@@ -132,7 +132,7 @@ func (r *Reconciler) image(ctx context.Context, w *imageSnapshot, o *v1alpha1.OS
 		return true, err // nothing is known of the base yet
 	}
 	builds := w.buildsOf(o)
-	wishes := w.wishes(o, about, text)
+	wishes := w.poolPlans(o, about, text)
 	if again, err = r.decideAll(ctx, w, wishes, builds, x); err != nil {
 		return false, err
 	}
@@ -147,7 +147,7 @@ func (r *Reconciler) image(ctx context.Context, w *imageSnapshot, o *v1alpha1.OS
 }
 
 // decideAll for every pool; again: something is to come by itself.
-func (r *Reconciler) decideAll(ctx context.Context, w *imageSnapshot, wishes []*wish, builds []osimage.Build, ways osbuild.Given) (again bool, err error) {
+func (r *Reconciler) decideAll(ctx context.Context, w *imageSnapshot, wishes []*poolPlan, builds []osimage.Build, ways osbuild.Inputs) (again bool, err error) {
 	for _, x := range wishes {
 		if err := r.decide(ctx, w, x, builds, ways); err != nil {
 			return false, err
@@ -158,7 +158,7 @@ func (r *Reconciler) decideAll(ctx context.Context, w *imageSnapshot, wishes []*
 }
 
 // emitEvents what is new of a pool, and needed no build or no boot.
-func (r *Reconciler) emitEvents(o *v1alpha1.OSImage, wishes []*wish) {
+func (r *Reconciler) emitEvents(o *v1alpha1.OSImage, wishes []*poolPlan) {
 	for _, x := range wishes {
 		was, d := x.before, x.decision
 		switch {
@@ -171,11 +171,11 @@ func (r *Reconciler) emitEvents(o *v1alpha1.OSImage, wishes []*wish) {
 }
 
 // readInputs everything that an OSImage says and names.
-func (r *Reconciler) readInputs(ctx context.Context, o *v1alpha1.OSImage) (about base, text osbuild.Texts, x osbuild.Given, err error) {
+func (r *Reconciler) readInputs(ctx context.Context, o *v1alpha1.OSImage) (about base, text osbuild.Texts, x osbuild.Inputs, err error) {
 	if text, err = osbuild.ReadTexts(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
-	if x, err = osbuild.Read(ctx, r.Live, o); err != nil {
+	if x, err = osbuild.ReadInputs(ctx, r.Live, o); err != nil {
 		return about, text, x, err
 	}
 	if text.Context = x.Context; x.Problem != "" { // the way to registries may be wrong: none is asked
@@ -186,12 +186,12 @@ func (r *Reconciler) readInputs(ctx context.Context, o *v1alpha1.OSImage) (about
 }
 
 // decide asks the registry if the decision needs it.
-func (r *Reconciler) decide(ctx context.Context, w *imageSnapshot, x *wish, builds []osimage.Build, ways osbuild.Given) error {
-	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused, Held: x.pool.Spec.OSBuild}
+func (r *Reconciler) decide(ctx context.Context, w *imageSnapshot, x *poolPlan, builds []osimage.Build, ways osbuild.Inputs) error {
+	s := osimage.Situation{Wanted: x.inputs, Builds: builds, Current: x.before.Build, Refused: x.refused, HeldBuild: x.pool.Spec.OSBuild}
 	asked := x.image.Annotations[v1alpha1.AnnotationRebuild]
-	s.Again = asked != "" && asked != x.image.Status.Rebuilt
+	s.RetryRequested = asked != "" && asked != x.image.Status.Rebuilt
 	if x.refused == "" {
-		s.Live, s.LiveWhy = w.live(x, builds)
+		s.Live, s.LiveWhy = w.liveDifference(x, builds)
 	}
 	var err error
 	if x.inputs.Output != "" && x.refused == "" {
@@ -202,25 +202,25 @@ func (r *Reconciler) decide(ctx context.Context, w *imageSnapshot, x *wish, buil
 	x.decision = osimage.Decide(s)
 	if x.decision.Verb == osimage.Ask {
 		i := slices.IndexFunc(builds, func(b osimage.Build) bool { return b.Name == x.decision.Build })
-		if s.Registry, err = r.answers(ctx, w, x, builds[i], ways); err != nil {
+		if s.Registry, err = r.answerFor(ctx, w, x, builds[i], ways); err != nil {
 			return err
 		}
 		x.decision = osimage.Decide(s)
 	}
-	return r.spare(ctx, w, x, s, ways)
+	return r.decideReboot(ctx, w, x, s, ways)
 }
 
-// answers is what the registry says of a build's image, or what is known where there is none.
-func (r *Reconciler) answers(ctx context.Context, w *imageSnapshot, x *wish, b osimage.Build, ways osbuild.Given) (osimage.Answer, error) {
+// answerFor is what the registry says of a build's image, or what is known where there is none.
+func (r *Reconciler) answerFor(ctx context.Context, w *imageSnapshot, x *poolPlan, b osimage.Build, ways osbuild.Inputs) (osimage.Answer, error) {
 	if b.Inputs.Output != "" {
-		return w.kept(b.Name), nil
+		return w.answerWithoutRegistry(b.Name), nil
 	}
-	return r.askRegistry(ctx, x.image, b, ways.Over(r.Over))
+	return r.askRegistry(ctx, x.image, b, ways.Transport(r.Over))
 }
 
-// kept answers for the registry where there is none: what an image has beside its base
-// is in the cluster, or not any more.
-func (w *imageSnapshot) kept(build string) osimage.Answer {
+// answerWithoutRegistry answers if there is no registry: the layers of an image above its base
+// are in the cluster, or no longer.
+func (w *imageSnapshot) answerWithoutRegistry(build string) osimage.Answer {
 	if b := w.build(build); b != nil {
 		if c := w.contents[b.Status.Parts]; c != nil && v1alpha1.ContentName(v1alpha1.ContentOSImage, c.Data) == c.Name {
 			return osimage.Present
@@ -249,10 +249,10 @@ func (r *Reconciler) askRegistry(ctx context.Context, o *v1alpha1.OSImage, b osi
 	what := osimage.Absent
 	var f *registry.Failure
 	switch {
-	case errors.As(err, &f) && f.Kind == registry.Denied:
+	case errors.As(err, &f) && f.Kind == registry.Unauthorized:
 		what = osimage.Denied
 	case err != nil:
-		what = osimage.Away
+		what = osimage.Unreachable
 	case there:
 		what = osimage.Present
 	}
@@ -266,7 +266,7 @@ func (r *Reconciler) askRegistry(ctx context.Context, o *v1alpha1.OSImage, b osi
 }
 
 // poller asks over the way that an OSImage gives.
-func (r *Reconciler) poller(x osbuild.Given) *registry.Poller {
+func (r *Reconciler) poller(x osbuild.Inputs) *registry.Poller {
 	way := x.Way()
 	if way == "" {
 		return r.Poller
@@ -277,7 +277,7 @@ func (r *Reconciler) poller(x osbuild.Given) *registry.Poller {
 		r.pollers = map[string]*registry.Poller{}
 	}
 	if r.pollers[way] == nil {
-		r.pollers[way] = registry.NewPoller(x.Over(r.Over), r.Now)
+		r.pollers[way] = registry.NewPoller(x.Transport(r.Over), r.Now)
 	}
 	return r.pollers[way]
 }

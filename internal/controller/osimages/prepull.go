@@ -29,41 +29,41 @@ type prepuller struct {
 	Live client.Reader
 }
 
-// Want is the image that the nodes of a pool are to hold.
-type Want struct {
+// WantedImage is the image that the nodes of a pool are to hold.
+type WantedImage struct {
 	OSImage *v1alpha1.OSImage
 	Pool    *v1alpha1.UpdatePool
 	// Image is repository@sha256:...; Tag is what it is called in the runtime.
 	Image, Tag string
-	// Size that is fetched, in bytes; 0 if nobody knows.
+	// Size that is fetched, in bytes; 0 if it is not known.
 	Size int64
 	// Secret in refit-builds that the registry asks for, empty if it asks for none.
 	Secret string
-	// Parts is, of an image that no registry has, the Content with what it has beside its
-	// base, Base the digest of that, and Bundle the one that brings it, empty if nobody
-	// knows one now.
+	// These are set for an image that no registry has. Parts names the Content with the layers
+	// above the base, and Base is the digest of the base. Bundle has the base; it is empty while
+	// no such bundle is known.
 	Parts, Base, Bundle string
 }
 
-func (w Want) digest() string {
+func (w WantedImage) digest() string {
 	_, d, _ := strings.Cut(w.Image, "@")
 	return d
 }
 
-func (w Want) repository() string {
+func (w WantedImage) repository() string {
 	r, _, _ := strings.Cut(w.Image, "@")
 	return r
 }
 
-// Held is how far a pool is.
-type Held struct {
+// PrepullProgress is how far a pool is.
+type PrepullProgress struct {
 	// Nodes of the pool with an agent, and how many of them hold the image.
 	Nodes, Held int
 	// Bundled: a bundle brings it, so no registry has to.
 	Bundled bool
-	// Lacking are the first of those that do not hold it; Why is what the first of
+	// Missing are the first of those that do not hold it; Why is what the first of
 	// them complains of.
-	Lacking []string
+	Missing []string
 	Why     string
 	// Failing: a node's runtime says that it cannot fetch the image.
 	Failing bool
@@ -74,15 +74,15 @@ type Held struct {
 // SetName of a pool's set.
 func SetName(pool string) string { return "os-image-" + pool }
 
-// Site is what is looked at for all pools alike.
-type Site struct {
+// PrepullFacts are the inputs that all pools share.
+type PrepullFacts struct {
 	nodes   []corev1.Node
 	reports map[string]*v1alpha1.NodeUpdate
-	lists   map[string]*model.HoldList
+	lists   map[string]*model.PinSet
 }
 
 // Gather the nodes and what their agents say.
-func (k *prepuller) Gather(ctx context.Context) (*Site, error) {
+func (k *prepuller) Gather(ctx context.Context) (*PrepullFacts, error) {
 	var nodes corev1.NodeList
 	var updates v1alpha1.NodeUpdateList
 	if err := k.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -91,7 +91,7 @@ func (k *prepuller) Gather(ctx context.Context) (*Site, error) {
 	if err := k.Client.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	s := &Site{nodes: nodes.Items, reports: map[string]*v1alpha1.NodeUpdate{}, lists: map[string]*model.HoldList{}}
+	s := &PrepullFacts{nodes: nodes.Items, reports: map[string]*v1alpha1.NodeUpdate{}, lists: map[string]*model.PinSet{}}
 	for i := range updates.Items {
 		s.reports[updates.Items[i].Name] = &updates.Items[i]
 	}
@@ -100,7 +100,7 @@ func (k *prepuller) Gather(ctx context.Context) (*Site, error) {
 
 // Reports of the nodes of a pool that have an agent. They are the cache's: not to be
 // changed.
-func (s *Site) Reports(p *v1alpha1.UpdatePool) (out []*v1alpha1.NodeUpdate) {
+func (s *PrepullFacts) Reports(p *v1alpha1.UpdatePool) (out []*v1alpha1.NodeUpdate) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
 	if err != nil {
 		return nil // the pool's own condition says so
@@ -115,7 +115,7 @@ func (s *Site) Reports(p *v1alpha1.UpdatePool) (out []*v1alpha1.NodeUpdate) {
 }
 
 // Count counts the nodes of a pool that hold its image.
-func (k *prepuller) Count(ctx context.Context, s *Site, want Want) (h Held, err error) {
+func (k *prepuller) Count(ctx context.Context, s *PrepullFacts, want WantedImage) (h PrepullProgress, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(&want.Pool.Spec.NodeSelector)
 	if err != nil {
 		return h, nil //nolint:nilerr // the pool's own condition says so
@@ -133,42 +133,42 @@ func (k *prepuller) Count(ctx context.Context, s *Site, want Want) (h Held, err 
 	return h, nil
 }
 
-func (k *prepuller) count(ctx context.Context, want Want, nu *v1alpha1.NodeUpdate, lists map[string]*model.HoldList, h *Held) error {
+func (k *prepuller) count(ctx context.Context, want WantedImage, nu *v1alpha1.NodeUpdate, lists map[string]*model.PinSet, h *PrepullProgress) error {
 	h.Nodes++
 	list, err := k.list(ctx, nu.Spec.Pins, lists)
 	if err != nil {
 		return err
 	}
 	d := want.digest()
-	h.Bundled = h.Bundled || list != nil && slices.ContainsFunc(list.Images, func(i model.HeldImage) bool { return i.Digest == d && !i.Registry && i.Made == "" })
-	if booted(nu, d) || holds(nu, list, d) {
+	h.Bundled = h.Bundled || list != nil && slices.ContainsFunc(list.Images, func(i model.PinSetImage) bool { return i.Digest == d && !i.Registry && i.Overlay == "" })
+	if hasBootedOrStaged(nu, d) || hasPinned(nu, list, d) {
 		h.Held++
 		return nil
 	}
-	if len(h.Lacking) < v1alpha1.MaxMissingNodes {
-		h.Lacking = append(h.Lacking, nu.Name)
+	if len(h.Missing) < v1alpha1.MaxMissingNodes {
+		h.Missing = append(h.Missing, nu.Name)
 		h.reports = append(h.reports, nu)
 	}
-	if why := complaint(nu); h.Why == "" {
+	if why := stalledMessage(nu); h.Why == "" {
 		h.Why = why
 	}
-	h.Failing = h.Failing || failing(nu)
+	h.Failing = h.Failing || reportsFailure(nu)
 	return nil
 }
 
-// booted or staged: the host's own store has it.
-func booted(nu *v1alpha1.NodeUpdate, digest string) bool {
+// hasBootedOrStaged or staged: the host's own store has it.
+func hasBootedOrStaged(nu *v1alpha1.NodeUpdate, digest string) bool {
 	o := nu.Status.Observed
 	return o != nil && (o.Fields[model.FieldOSImage] == digest || o.Fields["os/staged"] == digest)
 }
 
-// holds reports whether a node holds all of a list that has a digest in it.
-func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
+// hasPinned reports whether a node holds all of a list that has a digest in it.
+func hasPinned(nu *v1alpha1.NodeUpdate, list *model.PinSet, digest string) bool {
 	h := nu.Status.Pins
 	if list == nil || h == nil || h.Content != nu.Spec.Pins {
 		return false
 	}
-	bundled, fetched := list.Counts()
+	bundled, fetched := list.CountImages()
 	for _, i := range list.Images {
 		switch {
 		case i.Digest != digest:
@@ -179,14 +179,14 @@ func holds(nu *v1alpha1.NodeUpdate, list *model.HoldList, digest string) bool {
 	return false
 }
 
-// failing: the agent says so of an image; while one is on its way it says nothing.
-func failing(nu *v1alpha1.NodeUpdate) bool {
+// reportsFailure: the agent says so of an image; while one is on its way it says nothing.
+func reportsFailure(nu *v1alpha1.NodeUpdate) bool {
 	c := meta.FindStatusCondition(nu.Status.Conditions, v1alpha1.ConditionReconciling)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1alpha1.ReasonImagesMissing
 }
 
-// complaint is what a node's agent says stops it, "" if nothing.
-func complaint(nu *v1alpha1.NodeUpdate) string {
+// stalledMessage is what a node's agent says stops it, "" if nothing.
+func stalledMessage(nu *v1alpha1.NodeUpdate) string {
 	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling, v1alpha1.ConditionImagesReady} {
 		c := meta.FindStatusCondition(nu.Status.Conditions, kind)
 		if c != nil && (c.Status == metav1.ConditionTrue) == (kind != v1alpha1.ConditionImagesReady) {
@@ -196,7 +196,7 @@ func complaint(nu *v1alpha1.NodeUpdate) string {
 	return ""
 }
 
-func (k *prepuller) list(ctx context.Context, name string, known map[string]*model.HoldList) (*model.HoldList, error) {
+func (k *prepuller) list(ctx context.Context, name string, known map[string]*model.PinSet) (*model.PinSet, error) {
 	if l, ok := known[name]; ok || name == "" {
 		return l, nil
 	}
@@ -206,7 +206,7 @@ func (k *prepuller) list(ctx context.Context, name string, known map[string]*mod
 	if err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	l := &model.HoldList{}
+	l := &model.PinSet{}
 	if v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name || json.Unmarshal([]byte(c.Data), l) != nil {
 		return nil, fmt.Errorf("hold list %s is not what its name says", name)
 	}
@@ -217,12 +217,12 @@ func (k *prepuller) list(ctx context.Context, name string, known map[string]*mod
 // Pull has the nodes of a pool hold its image: a bundle that has it is enough, else a
 // set has them fetch it, and kubelets do where credentials are needed. why says what
 // stops that, "" if nothing.
-func (k *prepuller) Pull(ctx context.Context, want Want, h Held) (why string, err error) {
+func (k *prepuller) Pull(ctx context.Context, want WantedImage, h PrepullProgress) (why string, err error) {
 	if h.Bundled {
 		return "", k.drop(ctx, SetName(want.Pool.Name))
 	}
 	if want.Parts != "" {
-		return k.bringMade(ctx, want)
+		return k.writeAssembled(ctx, want)
 	}
 	spec := &v1alpha1.PinnedImageSetSpec{NodeSelector: want.Pool.Spec.NodeSelector.DeepCopy(), FromRegistry: true, ByKubelet: want.Secret != "",
 		Groups: []v1alpha1.ImageGroup{{Name: "os", Images: []v1alpha1.PinnedImage{{Name: want.repository() + ":" + want.Tag, Digest: want.digest(), SizeBytes: want.Size}}}}}
@@ -233,17 +233,17 @@ func (k *prepuller) Pull(ctx context.Context, want Want, h Held) (why string, er
 		return "", nil
 	}
 	j := kubeletpull.Jobs{Client: k.Client, Live: k.Live}
-	by := kubeletpull.By{Kind: "OSImage", Name: want.OSImage.Name, UID: want.OSImage.UID, Manager: v1alpha1.FieldOwnerController,
+	by := kubeletpull.Requester{Kind: "OSImage", Name: want.OSImage.Name, UID: want.OSImage.UID, Manager: v1alpha1.FieldOwnerController,
 		Labels: map[string]string{v1alpha1.LabelOSImage: osbuild.Label(want.OSImage.Name)}}
-	place := kubeletpull.Place{Namespace: v1alpha1.BuildsNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
+	place := kubeletpull.Credentials{Namespace: v1alpha1.BuildsNamespace, Secrets: []corev1.LocalObjectReference{{Name: want.Secret}}}
 	return j.Pull(ctx, by, place, []kubeletpull.Image{{Name: spec.Groups[0].Images[0].Name + "@" + want.digest(), Size: want.Size}}, h.reports)
 }
 
-// bringMade has nodes put an image together that no registry has. While no bundle is
-// known that brings its base, what they were told stays.
-func (k *prepuller) bringMade(ctx context.Context, want Want) (why string, err error) {
+// writeAssembled has nodes assemble an image that no registry has. While no known bundle has
+// its base, their desired state stays.
+func (k *prepuller) writeAssembled(ctx context.Context, want WantedImage) (why string, err error) {
 	if want.Bundle == "" {
-		return fmt.Sprintf("no bundle that nodes have brings its base %s any more: nodes that lack the image cannot put it together; insert a medium with a bundle that has it, and approve it", want.Base), nil
+		return fmt.Sprintf("no bundle that nodes have brings its base %s any more: nodes without the image cannot assemble it; insert a medium with a bundle that has it, and approve it", want.Base), nil
 	}
 	return "", k.write(ctx, want, &v1alpha1.PinnedImageSetSpec{NodeSelector: want.Pool.Spec.NodeSelector.DeepCopy(), Bundle: want.Bundle,
 		Groups: []v1alpha1.ImageGroup{{Name: "os", Images: []v1alpha1.PinnedImage{{Name: want.repository() + ":" + want.Tag, Digest: want.digest(), Base: want.Base, Parts: want.Parts}}}}})
@@ -256,7 +256,7 @@ func (k *prepuller) BundleOf(ctx context.Context, pool string) (string, error) {
 	return have.Spec.Bundle, client.IgnoreNotFound(err)
 }
 
-func (k *prepuller) write(ctx context.Context, want Want, spec *v1alpha1.PinnedImageSetSpec) error {
+func (k *prepuller) write(ctx context.Context, want WantedImage, spec *v1alpha1.PinnedImageSetSpec) error {
 	name := SetName(want.Pool.Name)
 	var have v1alpha1.PinnedImageSet
 	err := k.Live.Get(ctx, client.ObjectKey{Name: name}, &have)

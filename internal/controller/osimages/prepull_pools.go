@@ -15,8 +15,8 @@ import (
 	"github.com/refit-dev/refit/internal/registry"
 )
 
-// seen is what a registry said of an image that nodes are to hold.
-type seen struct {
+// cachedAnswer is what a registry said of an image that nodes are to hold.
+type cachedAnswer struct {
 	size int64
 	// problem is nil if it is there.
 	problem *registry.Failure
@@ -26,9 +26,9 @@ type seen struct {
 // askAgain is how old an answer may be that an image is not to be had.
 const askAgain = 20 * time.Second
 
-// hold has the nodes of a pool hold its image, and says in the pool's status how far
-// they are, and why not all do: absent, denied and away are told apart.
-func (r *Reconciler) hold(ctx context.Context, w *imageSnapshot, x *wish, st *v1alpha1.OSImagePool) (all bool, err error) {
+// prepullPool has the nodes of a pool prepull its image, and reports their progress in the
+// pool's status: missing, unauthorized and unreachable are different reasons.
+func (r *Reconciler) prepullPool(ctx context.Context, w *imageSnapshot, x *poolPlan, st *v1alpha1.OSImagePool) (all bool, err error) {
 	st.Prepulled, st.Missing, st.PrepullReason, st.PrepullMessage = "", nil, "", ""
 	if !strings.Contains(st.Image, "@") {
 		return true, nil
@@ -39,16 +39,16 @@ func (r *Reconciler) hold(ctx context.Context, w *imageSnapshot, x *wish, st *v1
 	if err != nil {
 		return false, err
 	}
-	st.Prepulled, st.Missing = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Lacking
+	st.Prepulled, st.Missing = fmt.Sprintf("%d/%d", h.Held, h.Nodes), h.Missing
 	if b := w.build(st.Build); b != nil && b.Spec.Output == v1alpha1.OutputNodes {
-		return r.holdMade(ctx, k, b, want, h, st)
+		return r.prepullAssembled(ctx, k, b, want, h, st)
 	}
-	return r.holdFetched(ctx, k, x, want, h, st)
+	return r.prepullFetched(ctx, k, x, want, h, st)
 }
 
-// holdFetched is hold for an image of a registry, or one that a bundle brings.
-func (r *Reconciler) holdFetched(ctx context.Context, k *prepuller, x *wish, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
-	var about seen
+// prepullFetched is hold for an image of a registry, or one that a bundle brings.
+func (r *Reconciler) prepullFetched(ctx context.Context, k *prepuller, x *poolPlan, want WantedImage, h PrepullProgress, st *v1alpha1.OSImagePool) (all bool, err error) {
+	var about cachedAnswer
 	if !h.Bundled {
 		if about, err = r.describe(ctx, x.image, st.Image); err != nil {
 			return false, err
@@ -59,16 +59,16 @@ func (r *Reconciler) holdFetched(ctx context.Context, k *prepuller, x *wish, wan
 	if all = h.Held >= h.Nodes; all || err != nil {
 		return all, err
 	}
-	st.PrepullReason, st.PrepullMessage = sayHold(about.problem, why, h)
-	if st.PrepullReason == v1alpha1.ReasonImagesMissing && why == "" && itself(want, h) {
+	st.PrepullReason, st.PrepullMessage = prepullStatus(about.problem, why, h)
+	if st.PrepullReason == v1alpha1.ReasonImagesMissing && why == "" && hostsFetch(want, h) {
 		st.PrepullReason = v1alpha1.ReasonOSImageNotFetched
 	}
 	return false, nil
 }
 
-// holdMade is hold for an image that no registry has: nodes put it together from the
+// prepullAssembled is hold for an image that no registry has: nodes put it together from the
 // base that a bundle brings, and from what was added to it.
-func (r *Reconciler) holdMade(ctx context.Context, k *prepuller, b *v1alpha1.OSBuild, want Want, h Held, st *v1alpha1.OSImagePool) (all bool, err error) {
+func (r *Reconciler) prepullAssembled(ctx context.Context, k *prepuller, b *v1alpha1.OSBuild, want WantedImage, h PrepullProgress, st *v1alpha1.OSImagePool) (all bool, err error) {
 	want.Parts, want.Secret = b.Status.Parts, ""
 	_, want.Base, _ = strings.Cut(b.Spec.Base, "@")
 	before, err := k.BundleOf(ctx, want.Pool.Name)
@@ -97,14 +97,14 @@ func (r *Reconciler) holdMade(ctx context.Context, k *prepuller, b *v1alpha1.OSB
 	return false, nil
 }
 
-// itself: the nodes' container runtimes cannot fetch the image, which the hosts then
+// hostsFetch: the nodes' container runtimes cannot fetch the image, which the hosts then
 // fetch themselves.
-func itself(want Want, h Held) bool {
+func hostsFetch(want WantedImage, h PrepullProgress) bool {
 	return h.Failing && want.Secret == "" && !h.Bundled
 }
 
 // countHolders at what nodes hold, which is gathered once.
-func (w *imageSnapshot) countHolders(ctx context.Context, k *prepuller, want Want) (h Held, err error) {
+func (w *imageSnapshot) countHolders(ctx context.Context, k *prepuller, want WantedImage) (h PrepullProgress, err error) {
 	if w.site == nil {
 		if w.site, err = k.Gather(ctx); err != nil {
 			return h, err
@@ -114,9 +114,9 @@ func (w *imageSnapshot) countHolders(ctx context.Context, k *prepuller, want Wan
 }
 
 // wantOf a pool: a built image is called as its build, a finished one by its digest.
-func wantOf(x *wish, st *v1alpha1.OSImagePool) Want {
+func wantOf(x *poolPlan, st *v1alpha1.OSImagePool) WantedImage {
 	_, digest, _ := strings.Cut(st.Image, "@sha256:")
-	want := Want{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
+	want := WantedImage{OSImage: x.image, Pool: x.pool, Image: st.Image, Tag: st.Build}
 	if want.Tag == "" {
 		want.Tag = "refit-" + digest[:min(12, len(digest))]
 	}
@@ -134,7 +134,7 @@ func nodeSecret(o *v1alpha1.OSImage) *v1alpha1.PullSecret {
 	return o.Spec.Secret
 }
 
-func sayHold(problem *registry.Failure, why string, h Held) (reason, message string) {
+func prepullStatus(problem *registry.Failure, why string, h PrepullProgress) (reason, message string) {
 	switch {
 	case problem == nil && why != "":
 		message = why
@@ -142,26 +142,26 @@ func sayHold(problem *registry.Failure, why string, h Held) (reason, message str
 		message = h.Why
 	case problem == nil:
 		message = "they are fetching it"
-	case problem.Kind == registry.Denied:
-		return v1alpha1.ReasonRegistryUnauthorized, text.Truncate(plain(problem), 1024)
-	case problem.Kind == registry.Away || problem.Kind == registry.Limited:
-		return v1alpha1.ReasonRegistryUnreachable, text.Truncate(plain(problem), 1024)
+	case problem.Kind == registry.Unauthorized:
+		return v1alpha1.ReasonRegistryUnauthorized, text.Truncate(withoutRetryTime(problem), 1024)
+	case problem.Kind == registry.Unreachable || problem.Kind == registry.RateLimited:
+		return v1alpha1.ReasonRegistryUnreachable, text.Truncate(withoutRetryTime(problem), 1024)
 	default:
-		return v1alpha1.ReasonOSImageAbsent, text.Truncate(plain(problem), 1024)
+		return v1alpha1.ReasonOSImageAbsent, text.Truncate(withoutRetryTime(problem), 1024)
 	}
 	return v1alpha1.ReasonImagesMissing, text.Truncate(message, 1024)
 }
 
-// plain says what went wrong without the time at which it is asked again, which would
+// withoutRetryTime says what went wrong without the time at which it is asked again, which would
 // make another status of every look.
-func plain(f *registry.Failure) string {
+func withoutRetryTime(f *registry.Failure) string {
 	g := *f
 	g.Until = time.Time{}
 	return g.Error()
 }
 
 // describe asks the registry that nodes fetch an image from.
-func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image string) (seen, error) {
+func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image string) (cachedAnswer, error) {
 	r.mu.Lock()
 	known, ok := r.emitted[image]
 	r.mu.Unlock()
@@ -172,7 +172,7 @@ func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image st
 	if ok && r.Now().Sub(known.at) < fresh {
 		return known, nil
 	}
-	x, err := osbuild.Read(ctx, r.Live, o)
+	x, err := osbuild.ReadInputs(ctx, r.Live, o)
 	if err != nil {
 		return known, err
 	}
@@ -182,18 +182,18 @@ func (r *Reconciler) describe(ctx context.Context, o *v1alpha1.OSImage, image st
 	}
 	repository, digest, _ := strings.Cut(image, "@")
 	d, err := r.poller(x).Describe(ctx, registry.Place{Repository: repository, Keys: keys}, digest)
-	now := seen{size: d.Size, at: r.Now()}
+	now := cachedAnswer{size: d.Size, at: r.Now()}
 	if err != nil && !errors.As(err, &now.problem) {
 		return known, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.emitted == nil || len(r.emitted) > maxTold {
-		r.emitted = map[string]seen{}
+	if r.emitted == nil || len(r.emitted) > maxListedNodes {
+		r.emitted = map[string]cachedAnswer{}
 	}
 	r.emitted[image] = now
 	return now, nil
 }
 
-// maxTold answers are remembered; each saves questions only.
-const maxTold = 256
+// maxListedNodes answers are remembered; each saves questions only.
+const maxListedNodes = 256

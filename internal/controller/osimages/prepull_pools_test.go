@@ -22,16 +22,16 @@ import (
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
-// joins a node with an agent to the pool.
-func (w *site) joins(name string) {
+// joinNode adds a node with an agent to the pool.
+func (w *site) joinNode(name string) {
 	w.t.Helper()
 	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "edge"}}})
 	w.must(w.r.Client.Create(context.Background(), &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: name}}))
-	w.says(name, func(st *v1alpha1.NodeUpdateStatus) {})
+	w.setStatus(name, func(st *v1alpha1.NodeUpdateStatus) {})
 }
 
-// says what an agent reports.
-func (w *site) says(name string, change func(*v1alpha1.NodeUpdateStatus)) {
+// setStatus changes the status that the agent of a node reports.
+func (w *site) setStatus(name string, change func(*v1alpha1.NodeUpdateStatus)) {
 	w.t.Helper()
 	nu := &v1alpha1.NodeUpdate{}
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, nu))
@@ -40,10 +40,10 @@ func (w *site) says(name string, change func(*v1alpha1.NodeUpdateStatus)) {
 	w.must(w.admin.Status().Update(context.Background(), nu))
 }
 
-// told gives a node a hold list, as the part that makes them does.
-func (w *site) told(name string, images ...model.HeldImage) string {
+// assignPins writes a pin set into the desired state of a node, as nodedistribution does.
+func (w *site) assignPins(name string, images ...model.PinSetImage) string {
 	w.t.Helper()
-	data, err := json.Marshal(model.HoldList{Images: images})
+	data, err := json.Marshal(model.PinSet{Images: images})
 	w.must(err)
 	c := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentPins, string(data))}, Type: v1alpha1.ContentPins, Data: string(data)}
 	if err := w.r.Client.Create(context.Background(), c); !apierrors.IsAlreadyExists(err) {
@@ -68,20 +68,20 @@ func (w *site) set() *v1alpha1.PinnedImageSet {
 	return s
 }
 
-// The image that a pool's nodes are to boot is held by them beforehand; how many do,
-// and why others do not, is in the OSImage.
+// The nodes of a pool prepull the image that they will boot. The status of the OSImage counts
+// them and reports why the others have not pulled it.
 func TestNodesHoldTheImage(t *testing.T) {
-	w := newWorld(t)
-	w.joins("n1")
-	w.joins("n2")
+	w := newSite(t)
+	w.joinNode("n1")
+	w.joinNode("n2")
 	digest := w.reg.Push("os/edge", registrytest.Image{Layers: []string{"made elsewhere"}}, "1")
 	image := w.reg.Ref("os/edge@" + digest)
 	w.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Image: image}}, pool())
-	is := func(held, reason, says string, lacking ...string) {
+	is := func(held, reason, says string, missing ...string) {
 		t.Helper()
-		p := w.pool(w.look())
-		if p.Prepulled != held || p.PrepullReason != reason || !strings.Contains(p.PrepullMessage, says) || fmt.Sprint(p.Missing) != fmt.Sprint(lacking) {
-			t.Errorf("want %s %s %q %v: %s %s %q %v", held, reason, says, lacking, p.Prepulled, p.PrepullReason, p.PrepullMessage, p.Missing)
+		p := w.pool(w.reconcile())
+		if p.Prepulled != held || p.PrepullReason != reason || !strings.Contains(p.PrepullMessage, says) || fmt.Sprint(p.Missing) != fmt.Sprint(missing) {
+			t.Errorf("want %s %s %q %v: %s %s %q %v", held, reason, says, missing, p.Prepulled, p.PrepullReason, p.PrepullMessage, p.Missing)
 		}
 	}
 	is("0/2", v1alpha1.ReasonImagesMissing, "they are fetching it", "n1", "n2")
@@ -95,23 +95,23 @@ func TestNodesHoldTheImage(t *testing.T) {
 	if diff := cmp.Diff(want, s.Spec); diff != "" || s.Spec.Groups[0].Images[0].SizeBytes == 0 {
 		t.Error(diff, s.Spec.Groups)
 	}
-	// A node that has staged it needs nothing in its runtime; one that says that it holds
-	// an older list is not believed.
-	w.says("n1", func(st *v1alpha1.NodeUpdateStatus) {
+	// A node that has staged the image does not need it in its runtime. A report about an older
+	// pin set does not count.
+	w.setStatus("n1", func(st *v1alpha1.NodeUpdateStatus) {
 		st.Observed = &v1alpha1.Observed{Fields: map[string]string{"os/staged": digest}}
 	})
-	list := w.told("n2", model.HeldImage{Name: name, Digest: digest, Registry: true}, model.HeldImage{Name: "r/app:1", Digest: digest[:70] + "0", Bundle: "b"})
-	w.says("n2", func(st *v1alpha1.NodeUpdateStatus) {
+	list := w.assignPins("n2", model.PinSetImage{Name: name, Digest: digest, Registry: true}, model.PinSetImage{Name: "r/app:1", Digest: digest[:70] + "0", Bundle: "b"})
+	w.setStatus("n2", func(st *v1alpha1.NodeUpdateStatus) {
 		st.Pins = &v1alpha1.PinStatus{Content: "hold-older", FetchedReady: 1, FetchedTotal: 1}
 	})
 	is("1/2", v1alpha1.ReasonImagesMissing, "", "n2")
-	// Its runtime cannot fetch what the registry has.
-	w.says("n2", func(st *v1alpha1.NodeUpdateStatus) {
+	// The runtime of the node cannot pull the image, although the registry has it.
+	w.setStatus("n2", func(st *v1alpha1.NodeUpdateStatus) {
 		st.Pins = &v1alpha1.PinStatus{Content: list, FetchedTotal: 1}
 		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonImagesMissing, Message: "http, not https", LastTransitionTime: metav1.Now()}}
 	})
 	is("1/2", v1alpha1.ReasonOSImageNotFetched, "node n2: http, not https", "n2")
-	// Absent, denied and away are told apart.
+	// The reasons distinguish an absent image, a denied request and an unreachable registry.
 	w.now = w.now.Add(hasEvery)
 	w.door.instead = refuse(http.StatusForbidden)
 	is("1/2", v1alpha1.ReasonRegistryUnauthorized, "403", "n2")
@@ -124,29 +124,29 @@ func TestNodesHoldTheImage(t *testing.T) {
 	is("1/2", v1alpha1.ReasonRegistryUnreachable, "", "n2")
 	w.reg.Resume()
 	w.now = w.now.Add(2 * hasEvery)
-	w.says("n2", func(st *v1alpha1.NodeUpdateStatus) {
+	w.setStatus("n2", func(st *v1alpha1.NodeUpdateStatus) {
 		st.Pins, st.Conditions = &v1alpha1.PinStatus{Content: list, FetchedReady: 1, FetchedTotal: 1}, nil
 	})
 	is("2/2", "", "")
-	// A bundle brings it: no registry is asked, and nobody fetches.
-	w.told("n2", model.HeldImage{Name: "r/os:1", Digest: digest, Bundle: "b"})
+	// A bundle has the image: no registry is asked, and no node pulls it.
+	w.assignPins("n2", model.PinSetImage{Name: "r/os:1", Digest: digest, Bundle: "b"})
 	w.reg.Requests()
 	w.now = w.now.Add(hasEvery)
 	is("1/2", v1alpha1.ReasonImagesMissing, "", "n2")
 	if got := w.reg.Requests(); len(got) != 0 || w.set() != nil {
-		t.Errorf("a registry is asked for what a bundle brings: %v %v", got, w.set())
+		t.Errorf("a registry is asked for an image of a bundle: %v %v", got, w.set())
 	}
 	// The pool wants no image any more.
-	w.told("n2")
-	w.look()
+	w.assignPins("n2")
+	w.reconcile()
 	if w.set() == nil {
-		t.Error("the bundle went, and nobody fetches")
+		t.Error("the bundle is gone, and no node pulls the image")
 	}
 	var p v1alpha1.UpdatePool
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &p))
 	p.Spec.OSImage = ""
 	w.must(w.admin.Update(context.Background(), &p))
-	w.look()
+	w.reconcile()
 	if w.set() != nil {
 		t.Error("the set stays")
 	}

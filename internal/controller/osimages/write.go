@@ -27,7 +27,7 @@ import (
 )
 
 // act makes and interrupts builds. What is named is written before what names it.
-func (r *Reconciler) act(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, wishes []*wish) error {
+func (r *Reconciler) act(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, wishes []*poolPlan) error {
 	errs := []error{r.interruptOthers(ctx, w, o, wishes)}
 	done := map[string]bool{}
 	for _, x := range wishes {
@@ -37,10 +37,10 @@ func (r *Reconciler) act(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSIm
 		switch x.decision.Verb {
 		case osimage.Make:
 			done[x.decision.Build] = true
-			errs = append(errs, r.make(ctx, w, x))
+			errs = append(errs, r.createBuild(ctx, w, x))
 		case osimage.Remake:
 			done[x.decision.Build] = true
-			errs = append(errs, r.remake(ctx, w, x))
+			errs = append(errs, r.recreateBuild(ctx, w, x))
 		case osimage.Use, osimage.Keep, osimage.Ask, osimage.Wait, osimage.Stuck:
 		}
 	}
@@ -48,7 +48,7 @@ func (r *Reconciler) act(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSIm
 }
 
 // interruptOthers ends builds that run and that no pool wants any more.
-func (r *Reconciler) interruptOthers(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, wishes []*wish) error {
+func (r *Reconciler) interruptOthers(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, wishes []*poolPlan) error {
 	wanted := map[string]bool{}
 	for _, x := range wishes {
 		if x.refused == "" {
@@ -65,13 +65,13 @@ func (r *Reconciler) interruptOthers(ctx context.Context, w *imageSnapshot, o *v
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) make(ctx context.Context, w *imageSnapshot, x *wish) error {
+func (r *Reconciler) createBuild(ctx context.Context, w *imageSnapshot, x *poolPlan) error {
 	c, err := ssa.MakeContent(ctx, r.Client, v1alpha1.ContentOSConfig, x.data)
 	if err != nil {
 		return err
 	}
 	w.named[c.Name] = true
-	how, why := x.inputs.Choose()
+	how, why := x.inputs.ChooseBuilder()
 	yes := true
 	b := &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: x.inputs.Name(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController, v1alpha1.LabelOSImage: osbuild.Label(x.image.Name)},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSImage", Name: x.image.Name, UID: x.image.UID, Controller: &yes}}},
@@ -91,8 +91,8 @@ func perArchitecture(texts map[string]string) (out []v1alpha1.OSBuildText) {
 	return out
 }
 
-// remake deletes a build; the next look makes it.
-func (r *Reconciler) remake(ctx context.Context, w *imageSnapshot, x *wish) error {
+// recreateBuild deletes a build; the next look makes it.
+func (r *Reconciler) recreateBuild(ctx context.Context, w *imageSnapshot, x *poolPlan) error {
 	for i := range w.builds {
 		b := &w.builds[i]
 		if b.Name != x.decision.Build {
@@ -108,12 +108,12 @@ func (r *Reconciler) remake(ctx context.Context, w *imageSnapshot, x *wish) erro
 	return nil
 }
 
-// finished: a pool is pointed at an image that somebody else made.
+// finished points a pool to a prebuilt image.
 func (r *Reconciler) finished(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage) (again bool, err error) {
-	var wishes []*wish
+	var wishes []*poolPlan
 	for i := range w.pools {
 		if p := &w.pools[i]; p.Spec.OSImage == o.Name {
-			wishes = append(wishes, &wish{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name, Image: o.Spec.Image, Written: w.written(p.Name)}, decision: osimage.Decision{Verb: osimage.Use, Why: "a finished image: who made it sees to what is in it"}})
+			wishes = append(wishes, &poolPlan{image: o, pool: p, before: v1alpha1.OSImagePool{Name: p.Name, Image: o.Spec.Image, Written: w.writtenPaths(p.Name)}, decision: osimage.Decision{Verb: osimage.Use, Why: "a finished image: who made it sees to what is in it"}})
 		}
 	}
 	held, err := r.writeStatus(ctx, w, o, base{}, wishes)
@@ -122,7 +122,7 @@ func (r *Reconciler) finished(ctx context.Context, w *imageSnapshot, o *v1alpha1
 
 // writeStatus says which image every pool has, and whether all its nodes hold it. One
 // that cannot be made leaves the one before.
-func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, about base, wishes []*wish) (held bool, err error) {
+func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, about base, wishes []*poolPlan) (held bool, err error) {
 	held = true
 	st := v1alpha1.OSImageStatus{ObservedGeneration: o.Generation, Base: about.ref}
 	st.Conditions = append(st.Conditions, o.Status.Conditions...)
@@ -135,7 +135,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alp
 		if err := r.livePart(ctx, w, x, &p); err != nil {
 			return false, err
 		}
-		all, err := r.hold(ctx, w, x, &p)
+		all, err := r.prepullPool(ctx, w, x, &p)
 		if err != nil {
 			return false, err
 		}
@@ -146,7 +146,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alp
 		}
 	}
 	reason, message := summary(about, wishes)
-	stalled := slices.ContainsFunc(wishes, func(x *wish) bool { return x.decision.Verb == osimage.Stuck })
+	stalled := slices.ContainsFunc(wishes, func(x *poolPlan) bool { return x.decision.Verb == osimage.Stuck })
 	set := func(kind string, is bool) {
 		status := metav1.ConditionFalse
 		if is {
@@ -164,7 +164,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alp
 
 // summary is the reason of the whole and a sentence: what builds, else what waits
 // first, else what every pool has.
-func summary(about base, wishes []*wish) (reason, message string) {
+func summary(about base, wishes []*poolPlan) (reason, message string) {
 	if about.away != nil {
 		return v1alpha1.ReasonRegistryUnreachable, about.away.Error()
 	}
@@ -188,7 +188,7 @@ func summary(about base, wishes []*wish) (reason, message string) {
 	return reason, message
 }
 
-func (w *imageSnapshot) poolStatus(x *wish) v1alpha1.OSImagePool {
+func (w *imageSnapshot) poolStatus(x *poolPlan) v1alpha1.OSImagePool {
 	st := x.before
 	b := w.build(x.decision.Build)
 	st.State, st.Message, st.Placed = string(x.decision.Verb), text.Truncate(x.messageFor(b), 1024), nil
@@ -212,7 +212,7 @@ func (w *imageSnapshot) poolStatus(x *wish) v1alpha1.OSImagePool {
 
 // messageFor is the decision's sentence, with what changed in the packages of an image that is
 // used, and what of the OSImage does not matter.
-func (x *wish) messageFor(b *v1alpha1.OSBuild) string {
+func (x *poolPlan) messageFor(b *v1alpha1.OSBuild) string {
 	why := x.decision.Why
 	if x.decision.Verb == osimage.Use && b != nil && b.Status.PackagesSay != "" {
 		why += "; " + b.Status.PackagesSay
@@ -236,13 +236,13 @@ func (w *imageSnapshot) build(name string) *v1alpha1.OSBuild {
 	return nil
 }
 
-// digests in what nodes are told.
+// digests in the desired state of nodes.
 var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// contentRest is how long a Content that nobody names stays.
+// contentRest is how long an unreferenced Content stays.
 const contentRest = 10 * time.Minute
 
-// sweep deletes builds and images that nobody needs, and their Contents.
+// sweep deletes unused builds and images, and their Contents.
 func (r *Reconciler) sweep(ctx context.Context, w *imageSnapshot) error {
 	named := map[string]bool{}
 	for _, o := range w.images {
@@ -274,26 +274,26 @@ func (r *Reconciler) sweepBuilds(ctx context.Context, w *imageSnapshot, o *v1alp
 	if len(osimage.Garbage(builds, nil, named, keep)) == 0 {
 		return nil // nodes need not be asked
 	}
-	used, err := r.used(ctx)
+	used, err := r.usedDigests(ctx)
 	if err != nil || used == nil {
 		return err
 	}
 	var errs []error
 	for _, name := range osimage.Garbage(builds, used, named, keep) {
-		errs = append(errs, r.discard(ctx, w, o, name))
+		errs = append(errs, r.discardBuild(ctx, w, o, name))
 	}
 	return errors.Join(errs...)
 }
 
-// used are the digests that nodes have, want, or would go back to: all that they
-// report of their OS, and all that they are told. It is nil if a node that is told
-// something has not said what it has: then nothing is deleted.
-func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
+// usedDigests are the digests that nodes have, want, or may roll back to: those in their OS
+// report and in their desired state. It is nil if a node with a desired state has not
+// reported yet: then nothing is deleted.
+func (r *Reconciler) usedDigests(ctx context.Context) (map[string]bool, error) {
 	var updates v1alpha1.NodeUpdateList
 	if err := r.Live.List(ctx, &updates, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, err
 	}
-	used := reported(updates.Items)
+	used := reportedDigests(updates.Items)
 	if used == nil {
 		return nil, nil
 	}
@@ -313,8 +313,8 @@ func (r *Reconciler) used(ctx context.Context) (map[string]bool, error) {
 	return used, nil
 }
 
-// reported are all that nodes say of their OS; nil if one does not say.
-func reported(updates []v1alpha1.NodeUpdate) map[string]bool {
+// reportedDigests are all that nodes say of their OS; nil if one does not say.
+func reportedDigests(updates []v1alpha1.NodeUpdate) map[string]bool {
 	used := map[string]bool{}
 	for i := range updates {
 		o := updates[i].Status.Observed
@@ -333,9 +333,9 @@ func reported(updates []v1alpha1.NodeUpdate) map[string]bool {
 	return used
 }
 
-// discard deletes a build's image, then the build. A registry that lets nothing be
+// discardBuild deletes a build's image, then the build. A registry that lets nothing be
 // deleted is not asked for ever: the object goes, the image stays there.
-func (r *Reconciler) discard(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, name string) error {
+func (r *Reconciler) discardBuild(ctx context.Context, w *imageSnapshot, o *v1alpha1.OSImage, name string) error {
 	i := slices.IndexFunc(w.builds, func(b v1alpha1.OSBuild) bool { return b.Name == name })
 	b := &w.builds[i]
 	shared := slices.ContainsFunc(w.builds, func(other v1alpha1.OSBuild) bool {
@@ -350,8 +350,8 @@ func (r *Reconciler) discard(ctx context.Context, w *imageSnapshot, o *v1alpha1.
 			err = registry.NewWriter(keys, r.Over).Delete(ctx, b.Spec.Repository, b.Status.Digest)
 		}
 		var f *registry.Failure
-		if errors.As(err, &f) && f.Kind != registry.Denied {
-			return nil // the registry is away: at another look
+		if errors.As(err, &f) && f.Kind != registry.Unauthorized {
+			return nil // the registry is unavailable: a later reconcile tries again
 		}
 	}
 	return client.IgnoreNotFound(r.Client.Delete(ctx, b, client.Preconditions{UID: &b.UID}))

@@ -8,9 +8,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// Made is what the planner made, with what it costs to find out. It is shared:
-// nobody changes it.
-type Made struct {
+// Plan is a plan of the planner, with values that are expensive to derive from it. It is
+// shared: do not change it.
+type Plan struct {
 	updateplan.Outcome
 	// Digest of the plan.
 	Digest string
@@ -27,18 +27,18 @@ const remembered = 16
 // Maker remembers what it made for each update. The zero value is empty.
 type Maker struct {
 	mu   sync.Mutex
-	made map[string]*Made
+	made map[string]*Plan
 }
 
 // Make plans for an update, named by its UID. in is without its nodes; a node
 // that is the same as before is the same pointer.
-func (m *Maker) Make(uid string, in updateplan.Input, nodes []*updateplan.Node) *Made {
+func (m *Maker) Make(uid string, in updateplan.Input, nodes []*updateplan.Node) *Plan {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if last := m.made[uid]; last != nil && slices.Equal(last.nodes, nodes) && reflect.DeepEqual(last.in, in) {
 		return last
 	}
-	made := &Made{in: in, nodes: slices.Clone(nodes), Planned: map[string]bool{}}
+	made := &Plan{in: in, nodes: slices.Clone(nodes), Planned: map[string]bool{}}
 	in.Nodes = make([]updateplan.Node, len(nodes))
 	for i, n := range nodes {
 		in.Nodes[i] = *n
@@ -49,14 +49,14 @@ func (m *Maker) Make(uid string, in updateplan.Input, nodes []*updateplan.Node) 
 		made.Planned[made.Plan.Nodes[i].Node] = true
 	}
 	if m.made == nil || len(m.made) >= remembered {
-		m.made = map[string]*Made{}
+		m.made = map[string]*Plan{}
 	}
 	m.made[uid] = made
 	return made
 }
 
-// Same keeps the node of before if nothing of it changed.
-func Same(before *updateplan.Node, now updateplan.Node) *updateplan.Node {
+// Reuse keeps the node of before if nothing of it changed.
+func Reuse(before *updateplan.Node, now updateplan.Node) *updateplan.Node {
 	if before != nil && reflect.DeepEqual(*before, now) {
 		return before
 	}

@@ -77,7 +77,7 @@ func TestAPlanOfAnySizeIsKept(t *testing.T) {
 			if k.Digest() != p.Digest() {
 				t.Error("another plan was read")
 			}
-			if _, ok := k.Of("n00002"); ok != (nodes > 2) {
+			if _, ok := k.ForNode("n00002"); ok != (nodes > 2) {
 				t.Errorf("node 2 is in the plan: %v", ok)
 			}
 		})
@@ -148,19 +148,19 @@ func TestAPlanIsMadeAnewOnlyWhenSomethingChanged(t *testing.T) {
 	node := func(kubelet string) updateplan.Node {
 		return updateplan.Node{Name: "n1", Kubelet: kubelet, Platform: "linux/amd64", Current: updateplan.Fields{"a": "b"}}
 	}
-	n := Same(nil, node("v1.35.4"))
+	n := Reuse(nil, node("v1.35.4"))
 	first := m.Make("u", in, []*updateplan.Node{n})
 	if !first.Planned["n1"] || first.Digest != first.Plan.Digest() {
 		t.Fatalf("not planned: %+v", first)
 	}
-	n = Same(n, node("v1.35.4"))
+	n = Reuse(n, node("v1.35.4"))
 	if m.Make("u", in, []*updateplan.Node{n}) != first {
 		t.Error("nothing changed, and it is planned again")
 	}
 	if m.Make("other", in, []*updateplan.Node{n}) == first {
 		t.Error("two updates share a plan")
 	}
-	at := Same(n, node("v1.36.3"))
+	at := Reuse(n, node("v1.36.3"))
 	if got := m.Make("u", in, []*updateplan.Node{at}); got.Planned["n1"] {
 		t.Error("a node changed, and the old plan is given")
 	}

@@ -21,7 +21,7 @@ type Store struct {
 
 	mu sync.Mutex
 	// read is the plan that was read last, written the one that was written last.
-	read    *Kept
+	read    *StoredPlan
 	written names
 }
 
@@ -31,15 +31,15 @@ type names struct {
 	parts        []string
 }
 
-// Kept is a plan that was read. It is shared: nobody changes it.
-type Kept struct {
+// StoredPlan is a plan that was read. It is shared: do not change it.
+type StoredPlan struct {
 	model.Plan
 	name, digest string
 	at           map[string]int
 }
 
-// Of is a node's share; ok is false if the plan does not move it.
-func (k *Kept) Of(node string) (np model.NodePlan, ok bool) {
+// ForNode is a node's share; ok is false if the plan does not move it.
+func (k *StoredPlan) ForNode(node string) (np model.NodePlan, ok bool) {
 	i, ok := k.at[node]
 	if !ok {
 		return np, false
@@ -53,7 +53,7 @@ func (s *Store) Write(ctx context.Context, p model.Plan, digest string) (string,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written.digest == digest && digest != "" {
-		there, err := s.there(ctx, append(s.written.parts, s.written.root))
+		there, err := s.allExist(ctx, append(s.written.parts, s.written.root))
 		if there || err != nil {
 			return s.written.root, err
 		}
@@ -62,19 +62,19 @@ func (s *Store) Write(ctx context.Context, p model.Plan, digest string) (string,
 	w := names{digest: digest}
 	for name, part := range parts {
 		w.parts = append(w.parts, name)
-		if _, err := s.make(ctx, part); err != nil {
+		if _, err := s.createContent(ctx, part); err != nil {
 			return "", err
 		}
 	}
 	var err error
-	if w.root, err = s.make(ctx, text); err != nil {
+	if w.root, err = s.createContent(ctx, text); err != nil {
 		return "", err
 	}
 	s.written = w
 	return w.root, nil
 }
 
-func (s *Store) there(ctx context.Context, all []string) (bool, error) {
+func (s *Store) allExist(ctx context.Context, all []string) (bool, error) {
 	for _, name := range all {
 		err := s.Client.Get(ctx, key(name), &v1alpha1.Content{})
 		if apierrors.IsNotFound(err) {
@@ -87,7 +87,7 @@ func (s *Store) there(ctx context.Context, all []string) (bool, error) {
 	return true, nil
 }
 
-func (s *Store) make(ctx context.Context, text string) (name string, err error) {
+func (s *Store) createContent(ctx context.Context, text string) (name string, err error) {
 	o := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentPlan, text)}, Type: v1alpha1.ContentPlan, Data: text}
 	name = o.Name
 	err = s.Client.Get(ctx, key(name), &v1alpha1.Content{})
@@ -101,21 +101,21 @@ func (s *Store) make(ctx context.Context, text string) (name string, err error) 
 }
 
 // Read reads the plan of an update; its digest must be the one in the status.
-func (s *Store) Read(ctx context.Context, u *v1alpha1.ClusterUpdate) (*Kept, error) {
+func (s *Store) Read(ctx context.Context, u *v1alpha1.ClusterUpdate) (*StoredPlan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, digest := u.Status.Plan, u.Status.PlanDigest
 	if s.read != nil && s.read.name == name && s.read.digest == digest {
 		return s.read, nil
 	}
-	p, err := Load(ctx, either{s.Client, s.Live}, name)
+	p, err := Load(ctx, cacheThenLive{s.Client, s.Live}, name)
 	if err != nil {
 		return nil, fmt.Errorf("read the plan of ClusterUpdate %s: %w", u.Name, err)
 	}
 	if got := p.Digest(); got != digest {
 		return nil, fmt.Errorf("the plan of ClusterUpdate %s has the digest %s, %s was approved", u.Name, got, digest)
 	}
-	k := &Kept{Plan: p, name: name, digest: digest, at: make(map[string]int, len(p.Nodes))}
+	k := &StoredPlan{Plan: p, name: name, digest: digest, at: make(map[string]int, len(p.Nodes))}
 	for i := range p.Nodes {
 		k.at[p.Nodes[i].Node] = i
 	}
@@ -123,13 +123,13 @@ func (s *Store) Read(ctx context.Context, u *v1alpha1.ClusterUpdate) (*Kept, err
 	return k, nil
 }
 
-// either asks the cache, and the API server for what the cache does not have.
-type either struct {
+// cacheThenLive asks the cache, and the API server for what the cache does not have.
+type cacheThenLive struct {
 	client.Reader
 	live client.Reader
 }
 
-func (e either) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (e cacheThenLive) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	err := e.Reader.Get(ctx, k, o, opts...)
 	if apierrors.IsNotFound(err) {
 		return e.live.Get(ctx, k, o, opts...)

@@ -2,27 +2,27 @@ package queue
 
 import "time"
 
-// small is up to how many nodes nothing is saved.
-const small = 200
+// smallCluster is up to how many nodes nothing is saved.
+const smallCluster = 200
 
-// atMost is how long anything waits.
-const atMost = 10 * time.Second
+// maxThrottle is how long anything waits.
+const maxThrottle = 10 * time.Second
 
 // ThrottleInterval is how long something rests in a cluster of so many nodes.
 func ThrottleInterval(nodes int) time.Duration {
-	if nodes <= small {
+	if nodes <= smallCluster {
 		return 0
 	}
-	return min(atMost, max(time.Second, time.Duration(nodes)*time.Millisecond))
+	return min(maxThrottle, max(time.Second, time.Duration(nodes)*time.Millisecond))
 }
 
-// atOnce is how long events are collected in a small cluster.
-const atOnce = 200 * time.Millisecond
+// minDebounce is how long events are collected in a small cluster.
+const minDebounce = 200 * time.Millisecond
 
-// DebounceDelay is how long events of single nodes are collected before all of so many
-// nodes are looked at: up to a second.
+// DebounceDelay is how long events of single nodes are collected before a reconcile of so
+// many nodes: up to a second.
 func DebounceDelay(nodes int) time.Duration {
-	return min(time.Second, max(atOnce, time.Duration(nodes)*time.Second/30000))
+	return min(time.Second, max(minDebounce, time.Duration(nodes)*time.Second/30000))
 }
 
 // Throttle remembers when what was due last. For one goroutine; the zero value is

@@ -23,7 +23,7 @@ import (
 // Object says which object is written.
 type Object struct {
 	Kind, Namespace, Name string
-	// UID of the object that was looked at; empty for one that may be new.
+	// UID of the object that was read; empty for one that may be new.
 	UID string
 	// Labels that the owner sets.
 	Labels map[string]string
@@ -34,7 +34,7 @@ type Object struct {
 // Spec applies the spec of an object for an owner and makes the object if there
 // is none. spec is a pointer to a struct or a map.
 func Spec(ctx context.Context, c client.Client, owner string, o Object, spec any) error {
-	u, err := o.with("spec", spec)
+	u, err := o.apply("spec", spec)
 	if err != nil {
 		return err
 	}
@@ -48,14 +48,14 @@ func Spec(ctx context.Context, c client.Client, owner string, o Object, spec any
 // object as the API server has it now.
 func NodeSpec(ctx context.Context, c client.Client, owner, node string, spec *v1alpha1.NodeUpdateSpec) (*v1alpha1.NodeUpdate, error) {
 	o := Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node}
-	u, err := o.with("spec", spec)
+	u, err := o.apply("spec", spec)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("write the spec of NodeUpdate %s: %w", node, err)
 	}
-	u.SetManagedFields(nil) // large, and nobody looks
+	u.SetManagedFields(nil) // large and unused
 	nu := &v1alpha1.NodeUpdate{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, nu); err != nil {
 		return nil, fmt.Errorf("read the answer about NodeUpdate %s: %w", node, err)
@@ -66,7 +66,7 @@ func NodeSpec(ctx context.Context, c client.Client, owner, node string, spec *v1
 // Status applies the status of an object as the controller. status is a pointer
 // to a struct.
 func Status(ctx context.Context, c client.Client, o Object, status any) error {
-	u, err := o.with("status", status)
+	u, err := o.apply("status", status)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func Status(ctx context.Context, c client.Client, o Object, status any) error {
 	return nil
 }
 
-func (o Object) with(part string, value any) (*unstructured.Unstructured, error) {
+func (o Object) apply(part string, value any) (*unstructured.Unstructured, error) {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(value)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", o.Kind, o.Name, err)

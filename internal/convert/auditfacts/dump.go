@@ -8,10 +8,9 @@ import (
 	"io"
 )
 
-// Dump reads objects as `kubectl get nodes,pods,... -A -o json` prints them: one
-// list of any kinds, or several documents one after the other. Other kinds are
-// left out.
-func Dump(r io.Reader) (Objects, error) {
+// ReadDump reads objects as `kubectl get nodes,pods,... -A -o json` prints them: one list of
+// any kinds, or several documents. Other kinds are skipped.
+func ReadDump(r io.Reader) (Objects, error) {
 	var o Objects
 	d := json.NewDecoder(r)
 	for {
@@ -21,9 +20,9 @@ func Dump(r io.Reader) (Objects, error) {
 			return o, nil
 		}
 		if err != nil {
-			return o, fmt.Errorf("this is no JSON of Kubernetes objects (kubectl get nodes,pods -A -o json): %w", err)
+			return o, fmt.Errorf("the input is not JSON of Kubernetes objects (kubectl get nodes,pods -A -o json): %w", err)
 		}
-		if err := o.add(doc); err != nil {
+		if err := o.addDocument(doc); err != nil {
 			return o, err
 		}
 	}
@@ -35,18 +34,18 @@ type document struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-func (o *Objects) add(doc json.RawMessage) error {
+func (o *Objects) addDocument(doc json.RawMessage) error {
 	var list document
 	if err := json.Unmarshal(doc, &list); err != nil {
-		return fmt.Errorf("a document that is no object: %w", err)
+		return fmt.Errorf("a document is not an object: %w", err)
 	}
 	if list.Items == nil {
-		return o.one(list.Kind, doc)
+		return o.addObject(list.Kind, doc)
 	}
 	for i, item := range list.Items {
 		kind, err := kindOf(item)
 		if err == nil {
-			err = o.one(kind, item)
+			err = o.addObject(kind, item)
 		}
 		if err != nil {
 			return fmt.Errorf("item %d: %w", i, err)
@@ -55,11 +54,11 @@ func (o *Objects) add(doc json.RawMessage) error {
 	return nil
 }
 
-// kindOf reads only as far as the kind: kubectl writes it second.
+// kindOf reads an object only up to its kind: kubectl prints it second.
 func kindOf(item json.RawMessage) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(item))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return "", fmt.Errorf("it is no object: %.20s", item)
+		return "", fmt.Errorf("it is not an object: %.20s", item)
 	}
 	for d.More() {
 		key, err := d.Token()
@@ -79,7 +78,7 @@ func kindOf(item json.RawMessage) (string, error) {
 	return "", nil
 }
 
-func (o *Objects) one(kind string, item json.RawMessage) error {
+func (o *Objects) addObject(kind string, item json.RawMessage) error {
 	switch kind {
 	case "Node":
 		return decode(item, &o.Nodes)
@@ -90,10 +89,10 @@ func (o *Objects) one(kind string, item json.RawMessage) error {
 	case "Content":
 		return decode(item, &o.Contents)
 	}
-	return o.workload(kind, item)
+	return o.addWorkload(kind, item)
 }
 
-func (o *Objects) workload(kind string, item json.RawMessage) error {
+func (o *Objects) addWorkload(kind string, item json.RawMessage) error {
 	switch kind {
 	case "Deployment":
 		return decode(item, &o.Deployments)

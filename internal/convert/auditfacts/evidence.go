@@ -9,8 +9,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// proof is what a container proves: when it started, name meant the image id on
-// its node.
+// proof is what a container proves: when it started, name referred to the image id on its node.
 type proof struct {
 	name string // repository:tag or repository@digest
 	id   string // imageID as the kubelet reports it
@@ -18,7 +17,7 @@ type proof struct {
 	at   int64
 }
 
-// proofs of the containers of one node.
+// proofs returns those of the containers of one node.
 func proofs(pods []*model.ImagePod) []proof {
 	var out []proof
 	for _, p := range pods {
@@ -40,8 +39,8 @@ func proofs(pods []*model.ImagePod) []proof {
 	return out
 }
 
-// nameOf is the name a runtime looks for: a tag beside a digest counts for
-// nothing, no tag is latest.
+// nameOf returns the name that a runtime resolves: it ignores a tag next to a digest, and a
+// missing tag is latest.
 func nameOf(r imagetag.Ref) string {
 	switch {
 	case r.Digest != "":
@@ -52,52 +51,51 @@ func nameOf(r imagetag.Ref) string {
 	return r.Repository + ":" + r.Tag
 }
 
-// learn adds to a node's list what its containers prove: images that a cut off
-// list lacks, the configuration behind a name without a digest, a tag that moved
-// since the list was made.
-func (n *nodeFacts) learn(pods []*model.ImagePod) {
-	said := map[string]bool{}
+// addProofs adds what containers prove to a node's list. That is images missing in a limited
+// list, the configuration of a name without a digest, and a tag that moved after the list.
+func (n *nodeFacts) addProofs(pods []*model.ImagePod) {
+	seen := map[string]bool{}
 	for _, p := range proofs(pods) {
-		if said[p.name] {
+		if seen[p.name] {
 			continue
 		}
-		said[p.name] = true
-		n.one(p)
+		seen[p.name] = true
+		n.addProof(p)
 	}
-	n.used(pods)
+	n.markUsed(pods)
 }
 
-func (n *nodeFacts) one(p proof) {
+func (n *nodeFacts) addProof(p proof) {
 	newer := n.asOf == 0 || p.at > n.asOf
 	if have := n.entry(p.name); have != nil {
 		switch {
 		case n.matches(have, p.id):
 			return
 		case !hasDigest(have) && have.ID == "":
-			n.put(have, p) // the list says the name only
+			n.setIdentity(have, p) // the list has only the name
 			return
 		case !newer:
-			return // the list is newer, and says another image
+			return // the list is newer and has another image
 		}
 		have.Names = slices.DeleteFunc(have.Names, func(s string) bool { return s == p.name })
 	} else if n.Complete && !newer {
-		return // it was there; since then the name was taken away
+		return // the name was removed since
 	}
 	c := n.byID(p.id)
 	if c == nil {
 		n.Images = append(n.Images, model.CachedImage{})
 		c = &n.Images[len(n.Images)-1]
 	}
-	add(c, p.name)
-	n.put(c, p)
+	addName(c, p.name)
+	n.setIdentity(c, p)
 }
 
-// put notes the image behind a proof.
-func (n *nodeFacts) put(c *model.CachedImage, p proof) {
+// setIdentity records the image of a proof.
+func (n *nodeFacts) setIdentity(c *model.CachedImage, p proof) {
 	if _, digest, ok := strings.Cut(p.id, "@"); ok {
 		repo, _, _ := strings.Cut(p.id, "@")
 		if r, err := imagetag.ParseRef(repo + "@" + digest); err == nil {
-			add(c, r.Repository+"@"+r.Digest)
+			addName(c, r.Repository+"@"+r.Digest)
 		}
 		return
 	}
@@ -126,10 +124,9 @@ func hasDigest(c *model.CachedImage) bool {
 	return slices.ContainsFunc(c.Names, func(s string) bool { return strings.Contains(s, "@") })
 }
 
-// used marks the images that containers have, and the secrets of pods that run
-// their repository: none if a pod without secrets runs it too, which anybody may
-// then.
-func (n *nodeFacts) used(pods []*model.ImagePod) {
+// markUsed marks the images of containers, and records the pull secrets of the pods that use a
+// repository. A repository that a pod without secrets uses needs none.
+func (n *nodeFacts) markUsed(pods []*model.ImagePod) {
 	secrets := map[string][]string{}
 	open := map[string]bool{}
 	for _, p := range pods {
@@ -149,11 +146,11 @@ func (n *nodeFacts) used(pods []*model.ImagePod) {
 		}
 	}
 	if len(secrets) > 0 {
-		n.secrets(secrets, open)
+		n.addSecrets(secrets, open)
 	}
 }
 
-func (n *nodeFacts) secrets(byRepo map[string][]string, open map[string]bool) {
+func (n *nodeFacts) addSecrets(byRepo map[string][]string, open map[string]bool) {
 	for i := range n.Images {
 		c := &n.Images[i]
 		for _, name := range c.Names {

@@ -12,27 +12,27 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Facts is what is known of the images of a cluster.
+// Facts are the facts about the images of a cluster.
 type Facts struct {
 	Nodes []model.ImageNode
 	Pods  []model.ImagePod
-	// Templates of workloads that have no pod now.
+	// Templates are those of workloads without a running pod.
 	Templates []model.ImagePod
 	Published map[string]model.Published
-	// GoneDigests are repository@digest that no registry of them has any more.
+	// GoneDigests are repository@digest that their registry has deleted.
 	GoneDigests map[string]bool
 	Same        *model.SameImages
-	// Schemes are those that tracks declare, by repository.
+	// Schemes are the tag schemes of tracks, by repository.
 	Schemes map[string]string
-	// Previous is the digest that tracks ran before, by repository.
+	// Previous is the previous digest of tracks, by repository.
 	Previous map[string]string
-	// AlwaysPull says whether the API server forces policy Always.
+	// AlwaysPull is whether the API server forces pull policy Always.
 	AlwaysPull restartforecast.Admission
 }
 
-// Facts of all objects.
+// Facts converts all objects.
 func (o *Objects) Facts() Facts {
-	f := Facts{Published: o.published(), GoneDigests: o.gone(), Same: &model.SameImages{}, Schemes: map[string]string{}, Previous: map[string]string{}}
+	f := Facts{Published: o.published(), GoneDigests: o.goneDigests(), Same: &model.SameImages{}, Schemes: map[string]string{}, Previous: map[string]string{}}
 	for i := range o.Tracks {
 		t := &o.Tracks[i]
 		f.Schemes[t.Spec.Repository] = t.Spec.Scheme
@@ -50,11 +50,11 @@ func (o *Objects) Facts() Facts {
 		byNode[f.Pods[i].Node] = append(byNode[f.Pods[i].Node], &f.Pods[i])
 	}
 	f.AlwaysPull = admission(o.Pods, f.Pods)
-	updates, holds := o.holds()
+	updates, holds := o.reportsAndPinLists()
 	for i := range o.Nodes {
-		n := o.node(&o.Nodes[i])
-		n.agent(updates[n.Name], holds)
-		n.learn(byNode[n.Name])
+		n := o.nodeFacts(&o.Nodes[i])
+		n.addAgentReport(updates[n.Name], holds)
+		n.addProofs(byNode[n.Name])
 		for j := range n.Images {
 			f.Same.Join(digests(&n.Images[j])...)
 		}
@@ -67,14 +67,15 @@ func (o *Objects) Facts() Facts {
 	return f
 }
 
-func (o *Objects) node(n *corev1.Node) nodeFacts {
+func (o *Objects) nodeFacts(n *corev1.Node) nodeFacts {
 	if k, ok := o.Kubelets[n.Name]; ok {
-		return node(n, &k)
+		return readNode(n, &k)
 	}
-	return node(n, nil)
+	return readNode(n, nil)
 }
 
-// digests of one image: a runtime lists those of one configuration together.
+// digests returns all digests of one image: a runtime lists those of one configuration
+// together.
 func digests(c *model.CachedImage) []string {
 	var out []string
 	for _, name := range c.Names {
@@ -88,15 +89,15 @@ func digests(c *model.CachedImage) []string {
 	return out
 }
 
-// holds are the agents' reports by node, and the hold lists by their name.
-func (o *Objects) holds() (map[string]*v1alpha1.NodeUpdate, map[string]model.HoldList) {
-	updates, holds := map[string]*v1alpha1.NodeUpdate{}, map[string]model.HoldList{}
+// reportsAndPinLists returns the agents' reports by node, and the pin lists by name.
+func (o *Objects) reportsAndPinLists() (map[string]*v1alpha1.NodeUpdate, map[string]model.PinSet) {
+	updates, holds := map[string]*v1alpha1.NodeUpdate{}, map[string]model.PinSet{}
 	for i := range o.NodeUpdates {
 		updates[o.NodeUpdates[i].Name] = &o.NodeUpdates[i]
 	}
 	for i := range o.Contents {
 		c := &o.Contents[i]
-		var list model.HoldList
+		var list model.PinSet
 		if c.Type == v1alpha1.ContentPins && c.Name == v1alpha1.ContentName(c.Type, c.Data) && json.Unmarshal([]byte(c.Data), &list) == nil {
 			holds[c.Name] = list
 		}
@@ -104,8 +105,8 @@ func (o *Objects) holds() (map[string]*v1alpha1.NodeUpdate, map[string]model.Hol
 	return updates, holds
 }
 
-// admission: an API server says so in its arguments; a pod without policy Always
-// proves that it is off.
+// admission reports whether AlwaysPullImages is on: an API server has it in its arguments, and
+// a pod without policy Always proves that it is off.
 func admission(objects []corev1.Pod, pods []model.ImagePod) restartforecast.Admission {
 	for i := range objects {
 		if ForcesPull(&objects[i]) {
@@ -121,8 +122,7 @@ func admission(objects []corev1.Pod, pods []model.ImagePod) restartforecast.Admi
 	return restartforecast.AdmissionUnknown
 }
 
-// ForcesPull reports whether a pod is an API server with the admission plugin
-// AlwaysPullImages.
+// ForcesPull reports whether a pod is an API server with the admission plugin AlwaysPullImages.
 func ForcesPull(p *corev1.Pod) bool {
 	if p.Namespace != "kube-system" || p.Labels["component"] != "kube-apiserver" {
 		return false
@@ -138,7 +138,7 @@ func ForcesPull(p *corev1.Pod) bool {
 	return false
 }
 
-// Site for the oracle.
+// Site is the input of the restart forecast.
 func (f Facts) Site() restartforecast.Site {
 	return restartforecast.Site{Nodes: f.Nodes, Pods: f.Pods, Published: f.Published, GoneDigests: f.GoneDigests, Same: f.Same, AlwaysPull: f.AlwaysPull}
 }

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// maxImages and maxNames are what a kubelet reports of its images by default.
+	// maxImages and maxNames are a kubelet's default limits of the image list.
 	maxImages = 50
 	maxNames  = 5
-	// listAge is how old a node's list may be when it is reported, in seconds: the
-	// kubelet asks its runtime every thirty, and reports within ten.
+	// listAge is the maximum age of a reported list, in seconds: the kubelet lists images
+	// every 30 s and reports within 10 s.
 	listAge = 40
 )
 
 const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
-// nodeFacts is a node with the moment its list of images is from.
+// nodeFacts is a node with the time of its image list.
 type nodeFacts struct {
 	model.ImageNode
-	// asOf in seconds since 1970, 0 if unknown.
+	// asOf is in Unix seconds, 0 if unknown.
 	asOf int64
 }
 
-// node is what a Node object says, with the kubelet's own words if there are any.
-func node(n *corev1.Node, k *Kubelet) nodeFacts {
+// readNode converts a Node object, with the kubelet's own configuration if available.
+func readNode(n *corev1.Node, k *Kubelet) nodeFacts {
 	out := nodeFacts{ImageNode: model.ImageNode{Name: n.Name, Kubelet: n.Status.NodeInfo.KubeletVersion, OS: n.Status.NodeInfo.OSImage,
 		Kernel: n.Status.NodeInfo.KernelVersion, Arch: n.Status.NodeInfo.Architecture, Labels: n.Labels, Role: model.RoleWorker}}
 	out.Runtime, _, _ = strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://")
@@ -57,11 +57,11 @@ func node(n *corev1.Node, k *Kubelet) nodeFacts {
 			limit = *k.MaxImages
 		}
 	}
-	images(&out.ImageNode, n.Status.Images, limit)
+	addImages(&out.ImageNode, n.Status.Images, limit)
 	return out
 }
 
-// taints that keep pods off; that of a cordon is Takes.
+// taints returns the taints that repel pods, without the cordon's, which is in Takes.
 func taints(n *corev1.Node) []model.Taint {
 	var out []model.Taint
 	for _, t := range n.Spec.Taints {
@@ -72,9 +72,9 @@ func taints(n *corev1.Node) []model.Taint {
 	return out
 }
 
-// images reads the list of a node. It is complete only if nothing was cut off:
-// neither images, nor names of one.
-func images(n *model.ImageNode, list []corev1.ContainerImage, limit int) {
+// addImages converts a node's image list. It is complete only if neither images nor names reach
+// their limit.
+func addImages(n *model.ImageNode, list []corev1.ContainerImage, limit int) {
 	var pauses []string
 	n.Complete = len(list) > 0 && (limit < 0 || len(list) < limit)
 	for _, i := range list {
@@ -88,16 +88,16 @@ func images(n *model.ImageNode, list []corev1.ContainerImage, limit int) {
 		n.Images = append(n.Images, c)
 		pauses = append(pauses, slices.DeleteFunc(slices.Clone(c.Names), func(s string) bool { return !isPause(s) })...)
 	}
-	if len(pauses) == 1 { // of two nobody says here which one the runtime takes
+	if len(pauses) == 1 { // of several, the list does not tell which one the runtime uses
 		n.Sandbox = pauses[0]
 	}
 }
 
-// isID: a runtime names an image that has no tag by its configuration, which is no
-// repository called sha256.
+// isID reports whether a name is an image ID: a runtime names an untagged image by the digest
+// of its configuration, which is no repository called sha256.
 func isID(name string) bool { return strings.HasPrefix(name, "sha256:") }
 
-// isPause: a sandbox image by its usual name and tag.
+// isPause reports whether a name is a sandbox image by its usual repository and tag.
 func isPause(name string) bool {
 	if !strings.Contains(name, "pause:") {
 		return false
@@ -106,8 +106,8 @@ func isPause(name string) bool {
 	return err == nil && r.Tag != "" && path.Base(r.Repository) == "pause"
 }
 
-// agent adds what the node's agent reports.
-func (n *nodeFacts) agent(nu *v1alpha1.NodeUpdate, lists map[string]model.HoldList) {
+// addAgentReport adds what the node's agent reports.
+func (n *nodeFacts) addAgentReport(nu *v1alpha1.NodeUpdate, lists map[string]model.PinSet) {
 	if nu == nil {
 		return
 	}
@@ -120,21 +120,21 @@ func (n *nodeFacts) agent(nu *v1alpha1.NodeUpdate, lists map[string]model.HoldLi
 		n.Verification = h.PullVerification
 	}
 	if h := nu.Status.Pins; h != nil && h.Content == nu.Spec.Pins {
-		n.holding(h, lists)
+		n.addPinnedList(h, lists)
 	}
 }
 
-// holding believes a hold list once the node has all of it.
-func (n *nodeFacts) holding(h *v1alpha1.PinStatus, lists map[string]model.HoldList) {
+// addPinnedList adds a pin list if the node has all of its images.
+func (n *nodeFacts) addPinnedList(h *v1alpha1.PinStatus, lists map[string]model.PinSet) {
 	list, ok := lists[h.Content]
-	if bundled, fetched := list.Counts(); ok && int(h.ImagesReady) >= bundled && int(h.FetchedReady) >= fetched {
-		n.hold(list, int(h.ImagesPinned) >= bundled)
+	if bundled, fetched := list.CountImages(); ok && int(h.ImagesReady) >= bundled && int(h.FetchedReady) >= fetched {
+		n.addPinned(list, int(h.ImagesPinned) >= bundled)
 	}
 }
 
-// hold adds a hold list of which the node has everything: of an incomplete one it
-// is not said which images are there.
-func (n *nodeFacts) hold(list model.HoldList, pinned bool) {
+// addPinned adds the images of a complete pin list. An incomplete one does not tell which of
+// its images exist.
+func (n *nodeFacts) addPinned(list model.PinSet, pinned bool) {
 	n.PinnedKnown = pinned
 	for _, img := range list.Images {
 		r, err := imagetag.ParseRef(img.Name)
@@ -146,7 +146,7 @@ func (n *nodeFacts) hold(list model.HoldList, pinned bool) {
 			n.Images = append(n.Images, model.CachedImage{Names: []string{r.String()}})
 			c = &n.Images[len(n.Images)-1]
 		}
-		add(c, r.Repository+"@"+img.Digest)
+		addName(c, r.Repository+"@"+img.Digest)
 		c.Pinned = pinned
 	}
 }
@@ -160,7 +160,7 @@ func (n *nodeFacts) entry(name string) *model.CachedImage {
 	return nil
 }
 
-func add(c *model.CachedImage, name string) {
+func addName(c *model.CachedImage, name string) {
 	if !slices.Contains(c.Names, name) {
 		c.Names = append(c.Names, name)
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Pod is what a Pod object says of its images; ok is false for one that has
-// ended.
+// Pod converts a Pod object; ok is false for one that has ended.
 func Pod(p *corev1.Pod) (pod model.ImagePod, ok bool) {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return pod, false
@@ -19,14 +18,14 @@ func Pod(p *corev1.Pod) (pod model.ImagePod, ok bool) {
 	pod = model.ImagePod{Namespace: p.Namespace, Name: p.Name, Node: p.Spec.NodeName}
 	_, pod.Static = p.Annotations[corev1.MirrorPodAnnotationKey]
 	pod.OwnerKind, pod.OwnerName = owner(p)
-	spec(&pod, &p.Spec)
+	addSpec(&pod, &p.Spec)
 	for i := range pod.Uses {
-		ran(&pod.Uses[i], &p.Status)
+		addStatus(&pod.Uses[i], &p.Status)
 	}
 	return pod, true
 }
 
-// owner is who makes the pod's replicas: a Deployment, not its ReplicaSet.
+// owner returns what creates the pod's replicas: a Deployment, not its ReplicaSet.
 func owner(p *corev1.Pod) (kind, name string) {
 	o := metav1.GetControllerOf(p)
 	if o == nil {
@@ -40,8 +39,8 @@ func owner(p *corev1.Pod) (kind, name string) {
 	return o.Kind, o.Name
 }
 
-// spec fills in what a pod's specification, or that of a template, says.
-func spec(pod *model.ImagePod, s *corev1.PodSpec) {
+// addSpec converts the specification of a pod or of a template.
+func addSpec(pod *model.ImagePod, s *corev1.PodSpec) {
 	pod.HostNetwork, pod.NodeSelector = s.HostNetwork, s.NodeSelector
 	pod.NotRestarted = s.RestartPolicy == corev1.RestartPolicyNever
 	pod.Critical = pod.Static || lint.CriticalPod(pod.Namespace, s.PriorityClassName, pod.OwnerKind, s.HostNetwork)
@@ -74,8 +73,8 @@ func spec(pod *model.ImagePod, s *corev1.PodSpec) {
 	}
 }
 
-// ran fills in what runs for a use, or ran last.
-func ran(u *model.ImageUse, s *corev1.PodStatus) {
+// addStatus adds the image that runs for a use, or ran last.
+func addStatus(u *model.ImageUse, s *corev1.PodStatus) {
 	lists := map[string][]corev1.ContainerStatus{model.UseInit: s.InitContainerStatuses, model.UseSidecar: s.InitContainerStatuses,
 		model.UseContainer: s.ContainerStatuses, model.UseEphemeral: s.EphemeralContainerStatuses}
 	list := lists[u.Kind]

@@ -56,7 +56,7 @@ func runsAs(p corev1.Pod, name string) corev1.Pod {
 // What a crash of the first pod would run says what was learned of the node.
 func crash(o Objects, registry string) string {
 	f := o.Facts()
-	a := restartforecast.New(f.Site()).Ask(&f.Pods[0], &f.Pods[0].Uses[0], restartforecast.Crash, registry)
+	a := restartforecast.New(f.Site()).Forecast(&f.Pods[0], &f.Pods[0].Uses[0], restartforecast.Crash, registry)
 	to := "-"
 	if a.To != "" {
 		to = a.To[7:8]
@@ -118,7 +118,7 @@ func ptr(n int) *int { return &n }
 // What an agent holds and pins is known of its node, once it has all of its list.
 func TestHolding(t *testing.T) {
 	t.Parallel()
-	data, err := json.Marshal(model.HoldList{Images: []model.HeldImage{{Name: repo + ":1", Digest: d("a")}, {Name: "reg.example/db:1", Digest: d("b")}}})
+	data, err := json.Marshal(model.PinSet{Images: []model.PinSetImage{{Name: repo + ":1", Digest: d("a")}, {Name: "reg.example/db:1", Digest: d("b")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ const dump = `{"apiVersion":"v1","kind":"List","items":[
 
 func TestDump(t *testing.T) {
 	t.Parallel()
-	o, err := Dump(strings.NewReader(dump))
+	o, err := ReadDump(strings.NewReader(dump))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestDump(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, bad := range []string{"no json", `{"kind":"List","items":[{"kind":"Pod","spec":7}]}`, `{"kind":"List","items":[3]}`, "[]"} {
-		if _, err := Dump(strings.NewReader(bad)); err == nil {
+		if _, err := ReadDump(strings.NewReader(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}
@@ -219,15 +219,15 @@ func TestDump(t *testing.T) {
 func FuzzDump(f *testing.F) {
 	f.Add(dump)
 	f.Fuzz(func(_ *testing.T, text string) {
-		if o, err := Dump(strings.NewReader(text)); err == nil {
+		if o, err := ReadDump(strings.NewReader(text)); err == nil {
 			o.Facts()
 			o.Lint()
 		}
 	})
 }
 
-// Pods of a kind whose template nobody can see are looked at once for each
-// owner; those of a workload that was read are not, nor Jobs of a CronJob.
+// Pods of a kind with an unknown template are checked once per owner. Pods of a listed
+// workload are not, nor Jobs of a CronJob.
 func TestPodsThatNoWorkloadHereMakes(t *testing.T) {
 	t.Parallel()
 	made := func(kind, by, name string) corev1.Pod {
@@ -255,7 +255,7 @@ func TestPodsThatNoWorkloadHereMakes(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	want := []string{"DaemonSet/cni by Helm release shop/net", "CronJob/clean by ", "Rollout/web by whatever makes Rollout shop/web", "Job/once by whatever makes Job shop/once",
+	want := []string{"DaemonSet/cni by Helm release shop/net", "CronJob/clean by ", "Rollout/web by the creator of Rollout shop/web", "Job/once by the creator of Job shop/once",
 		"Pod/kube-apiserver-n1 by ", "MutatingWebhookConfiguration/kyverno by  hook m asks"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

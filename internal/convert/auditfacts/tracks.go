@@ -7,11 +7,10 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// classes of a track's candidates as the report says them.
+// classes are the report's words for the classes of a track's candidates.
 var classes = map[string]string{v1alpha1.ClassSecurity: "rebuild", v1alpha1.ClassRebuild: "rebuild", v1alpha1.ClassImageFix: "fix", v1alpha1.ClassNewVersion: "version"}
 
-// published is what tracks last heard of their registries, and what somebody else
-// was answered, which counts first.
+// published returns the last registry answers of tracks, overridden by those of the caller.
 func (o *Objects) published() map[string]model.Published {
 	out := map[string]model.Published{}
 	for i := range o.Tracks {
@@ -22,7 +21,7 @@ func (o *Objects) published() map[string]model.Published {
 				p.Digest, p.Same = "", nil
 			}
 			for _, u := range t.Status.Upstream {
-				if u.Tag == tag.Tag && !tag.Deleted { // what a mirror answered is not the newest
+				if u.Tag == tag.Tag && !tag.Deleted { // a mirror may be behind its upstream
 					p = model.Published{Digest: u.Digest, Mirror: tag.Digest, By: "track " + t.Name}
 				}
 			}
@@ -33,15 +32,15 @@ func (o *Objects) published() map[string]model.Published {
 			}
 			out[t.Spec.Repository+":"+tag.Tag] = p
 		}
-		long(out, t)
+		addLongTags(out, t)
 	}
 	maps.Copy(out, o.Published)
 	return out
 }
 
-// gone are the digests, as repository@digest, that registries do not have any more:
-// what tracks and somebody else were answered.
-func (o *Objects) gone() map[string]bool {
+// goneDigests returns the deleted digests by repository@digest, from tracks and from the
+// caller.
+func (o *Objects) goneDigests() map[string]bool {
 	out := map[string]bool{}
 	for i := range o.Tracks {
 		for _, d := range o.Tracks[i].Status.DeletedDigests {
@@ -52,16 +51,16 @@ func (o *Objects) gone() map[string]bool {
 	return out
 }
 
-// long adds the long tags of images that a track remembers: they are never moved,
-// so what was heard once is so.
-func long(out map[string]model.Published, t *v1alpha1.ImageTrack) {
-	known := t.Status.History
+// addLongTags adds the long tags in a track's history: they never move, so an old answer is
+// still true.
+func addLongTags(out map[string]model.Published, t *v1alpha1.ImageTrack) {
+	images := t.Status.History
 	if t.Status.Approved != nil {
-		known = append(known, *t.Status.Approved)
+		images = append(images, *t.Status.Approved)
 	}
-	for _, i := range known {
+	for _, i := range images {
 		name := t.Spec.Repository + ":" + i.LongTag
-		if _, said := out[name]; i.LongTag != "" && !said {
+		if _, known := out[name]; i.LongTag != "" && !known {
 			out[name] = model.Published{Digest: i.Digest, Same: i.Same, Long: i.LongTag, Version: i.AppVersion, By: "track " + t.Name}
 		}
 	}

@@ -14,38 +14,38 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// template is a workload's pod template.
-type template struct {
+// workloadTemplate is a workload's pod template.
+type workloadTemplate struct {
 	kind string
 	meta *metav1.ObjectMeta
 	pod  *corev1.PodTemplateSpec
-	// object is the same for the lint, without what the pod says.
+	// object is the workload for the lint, without the pod's values.
 	object lint.Object
 }
 
-// each workload of the cluster.
-func (o *Objects) each(see func(template)) {
+// eachTemplate calls see for each workload of the cluster.
+func (o *Objects) eachTemplate(see func(workloadTemplate)) {
 	for i := range o.Deployments {
 		d := &o.Deployments[i]
 		surges := d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType
-		if r := d.Spec.Strategy.RollingUpdate; r != nil && zero(r.MaxSurge) {
+		if r := d.Spec.Strategy.RollingUpdate; r != nil && isZero(r.MaxSurge) {
 			surges = false
 		}
-		see(template{"Deployment", &d.ObjectMeta, &d.Spec.Template, lint.Object{Replicas: replicas(d.Spec.Replicas), Surges: surges}})
+		see(workloadTemplate{"Deployment", &d.ObjectMeta, &d.Spec.Template, lint.Object{Replicas: replicas(d.Spec.Replicas), Surges: surges}})
 	}
 	for i := range o.StatefulSet {
 		s := &o.StatefulSet[i]
-		see(template{"StatefulSet", &s.ObjectMeta, &s.Spec.Template, lint.Object{Replicas: replicas(s.Spec.Replicas)}})
+		see(workloadTemplate{"StatefulSet", &s.ObjectMeta, &s.Spec.Template, lint.Object{Replicas: replicas(s.Spec.Replicas)}})
 	}
 	for i := range o.DaemonSets {
 		d := &o.DaemonSets[i]
 		r := d.Spec.UpdateStrategy.RollingUpdate
-		after := d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType && (r == nil || r.MaxSurge == nil || zero(r.MaxSurge))
-		see(template{"DaemonSet", &d.ObjectMeta, &d.Spec.Template, lint.Object{Replicas: -1, AfterKill: after}})
+		after := d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType && (r == nil || r.MaxSurge == nil || isZero(r.MaxSurge))
+		see(workloadTemplate{"DaemonSet", &d.ObjectMeta, &d.Spec.Template, lint.Object{Replicas: -1, AfterKill: after}})
 	}
 	for i := range o.CronJobs {
 		c := &o.CronJobs[i]
-		see(template{"CronJob", &c.ObjectMeta, &c.Spec.JobTemplate.Spec.Template, lint.Object{Replicas: -1}})
+		see(workloadTemplate{"CronJob", &c.ObjectMeta, &c.Spec.JobTemplate.Spec.Template, lint.Object{Replicas: -1}})
 	}
 }
 
@@ -56,67 +56,67 @@ func replicas(n *int32) int {
 	return int(*n)
 }
 
-func zero(v *intstr.IntOrString) bool {
+func isZero(v *intstr.IntOrString) bool {
 	return v != nil && (v.Type == intstr.Int && v.IntVal == 0 || v.Type == intstr.String && v.StrVal == "0%")
 }
 
-// templates of workloads that have no pod now: scaled to zero, CronJobs between
-// two runs.
+// templates returns those of workloads without a running pod: scaled to zero, or CronJobs
+// between two runs.
 func (o *Objects) templates(pods []model.ImagePod) []model.ImagePod {
 	running := map[string]bool{}
 	for i := range pods {
 		running[pods[i].OwnerKind+"/"+pods[i].Namespace+"/"+pods[i].OwnerName] = true
 	}
 	var out []model.ImagePod
-	o.each(func(t template) {
+	o.eachTemplate(func(t workloadTemplate) {
 		if running[t.kind+"/"+t.meta.Namespace+"/"+t.meta.Name] {
 			return
 		}
 		p := model.ImagePod{Namespace: t.meta.Namespace, Name: t.meta.Name, OwnerKind: t.kind, OwnerName: t.meta.Name}
-		spec(&p, &t.pod.Spec)
+		addSpec(&p, &t.pod.Spec)
 		out = append(out, p)
 	})
 	return out
 }
 
-// Lint are the objects for the rules: workloads, pods that no workload here makes,
+// Lint returns the objects for the lint rules: workloads, pods without a listed workload,
 // budgets, kubelets, admission webhooks.
 func (o *Objects) Lint() []lint.Object {
 	var out []lint.Object
 	known := map[string]bool{}
-	o.each(func(t template) {
+	o.eachTemplate(func(t workloadTemplate) {
 		known[key(t.kind, t.meta.Namespace, t.meta.Name)] = true
 		out = append(out, lintObject(t.object, t.kind, t.meta, t.pod.Labels, &t.pod.Spec))
 	})
 	for i := range o.Pods {
-		if object, ok := loose(&o.Pods[i], known); ok {
+		if object, ok := unmanagedPod(&o.Pods[i], known); ok {
 			out = append(out, object)
 		}
 	}
 	for i := range o.Budgets {
-		out = append(out, budget(&o.Budgets[i].ObjectMeta, o.Budgets[i].Spec.MinAvailable, o.Budgets[i].Spec.MaxUnavailable, o.Budgets[i].Spec.Selector))
+		out = append(out, lintBudget(&o.Budgets[i].ObjectMeta, o.Budgets[i].Spec.MinAvailable, o.Budgets[i].Spec.MaxUnavailable, o.Budgets[i].Spec.Selector))
 	}
 	return append(append(out, o.hooks()...), o.kubelets()...)
 }
 
 func key(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
 
-// loose is a pod that no workload here makes: on its own, or, once for all of its
-// pods, what makes it: a kind of somebody's own, whose template nobody can see.
-func loose(p *corev1.Pod, known map[string]bool) (object lint.Object, ok bool) {
+// unmanagedPod returns a pod without a listed workload. Pods of one owner count once: the owner
+// is then a custom kind whose template is unknown.
+func unmanagedPod(p *corev1.Pod, known map[string]bool) (object lint.Object, ok bool) {
 	if _, running := Pod(p); !running {
 		return object, false
 	}
 	_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
 	if kind, name := owner(p); kind != model.OwnerNone && !static {
-		if known[key(kind, p.Namespace, name)] || ofCronJob(kind, p.Namespace, name, known) {
+		if known[key(kind, p.Namespace, name)] || isFromCronJob(kind, p.Namespace, name, known) {
 			return object, false
 		}
 		known[key(kind, p.Namespace, name)] = true
 		object = lintObject(lint.Object{Replicas: -1}, kind, &p.ObjectMeta, p.Labels, &p.Spec)
 		object.Name = name
 		if object.Owner == "" || strings.HasPrefix(object.Owner, kind+" ") {
-			object.Owner = "whatever makes " + kind + " " + p.Namespace + "/" + name
+			object.Owner = "the creator of " + kind + " " + p.Namespace + "/" + name
 		}
 		return object, true
 	}
@@ -125,8 +125,9 @@ func loose(p *corev1.Pod, known map[string]bool) (object lint.Object, ok bool) {
 	return object, true
 }
 
-// ofCronJob: a Job that a CronJob has made has its name and a number.
-func ofCronJob(kind, namespace, name string, known map[string]bool) bool {
+// isFromCronJob reports whether a CronJob created a Job: its name is that of the CronJob and a
+// number.
+func isFromCronJob(kind, namespace, name string, known map[string]bool) bool {
 	i := strings.LastIndexByte(name, '-')
 	if kind != "Job" || i < 0 || strings.Trim(name[i+1:], "0123456789") != "" {
 		return false
@@ -134,7 +135,8 @@ func ofCronJob(kind, namespace, name string, known map[string]bool) bool {
 	return known[key("CronJob", namespace, name[:i])]
 }
 
-// ownerOf an object: what controls it, else what its labels and annotations say.
+// ownerOf returns the owner of an object: its controller, else what labels and annotations
+// name.
 func ownerOf(meta *metav1.ObjectMeta) string {
 	if c := metav1.GetControllerOf(meta); c != nil && c.Kind != "Node" {
 		return c.Kind + " " + meta.Namespace + "/" + c.Name
@@ -142,14 +144,14 @@ func ownerOf(meta *metav1.ObjectMeta) string {
 	return lint.OwnerOf(meta.Namespace, meta.Labels, meta.Annotations)
 }
 
-// hooks are the admission webhooks.
+// hooks returns the admission webhooks.
 func (o *Objects) hooks() []lint.Object {
 	var out []lint.Object
 	for i := range o.Mutating {
 		c := &o.Mutating[i]
 		x := lint.Object{Kind: "MutatingWebhookConfiguration", Name: c.Name, Replicas: -1, Owner: ownerOf(&c.ObjectMeta)}
 		for _, w := range c.Webhooks {
-			x.Hooks = append(x.Hooks, hook(w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules, true))
+			x.Hooks = append(x.Hooks, lintHook(w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules, true))
 		}
 		out = append(out, x)
 	}
@@ -157,14 +159,14 @@ func (o *Objects) hooks() []lint.Object {
 		c := &o.Validating[i]
 		x := lint.Object{Kind: "ValidatingWebhookConfiguration", Name: c.Name, Replicas: -1, Owner: ownerOf(&c.ObjectMeta)}
 		for _, w := range c.Webhooks {
-			x.Hooks = append(x.Hooks, hook(w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules, false))
+			x.Hooks = append(x.Hooks, lintHook(w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules, false))
 		}
 		out = append(out, x)
 	}
 	return out
 }
 
-func hook(name string, policy *admissionv1.FailurePolicyType, service *admissionv1.ServiceReference, rules []admissionv1.RuleWithOperations, mutating bool) lint.Hook {
+func lintHook(name string, policy *admissionv1.FailurePolicyType, service *admissionv1.ServiceReference, rules []admissionv1.RuleWithOperations, mutating bool) lint.Hook {
 	h := lint.Hook{Name: name, Mutating: mutating, FailsClosed: policy == nil || *policy == admissionv1.Fail}
 	if service != nil {
 		h.Service = service.Namespace + "/" + service.Name
@@ -184,9 +186,9 @@ func (o *Objects) kubelets() []lint.Object {
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
 		k := &lint.Kubelet{Version: n.Status.NodeInfo.KubeletVersion}
-		if said, ok := o.Kubelets[n.Name]; ok {
-			k.Verification, k.Allowed = said.Verification, said.Allowed
-			if age, err := time.ParseDuration(said.MaxAge); err == nil {
+		if reported, ok := o.Kubelets[n.Name]; ok {
+			k.Verification, k.Allowed = reported.Verification, reported.Allowed
+			if age, err := time.ParseDuration(reported.MaxAge); err == nil {
 				k.MaxAge = int64(age.Seconds())
 			}
 		}
@@ -197,7 +199,7 @@ func (o *Objects) kubelets() []lint.Object {
 
 func lintObject(o lint.Object, kind string, meta *metav1.ObjectMeta, labels map[string]string, s *corev1.PodSpec) lint.Object {
 	p := model.ImagePod{Namespace: meta.Namespace, OwnerKind: kind, Static: o.Static}
-	spec(&p, s)
+	addSpec(&p, s)
 	o.Kind, o.Namespace, o.Name = kind, meta.Namespace, meta.Name
 	o.HostNetwork, o.Critical, o.NodeSelector, o.Tolerates, o.Labels = s.HostNetwork, p.Critical, s.NodeSelector, p.Tolerates, labels
 	o.Owner = ownerOf(meta)
@@ -213,8 +215,8 @@ func lintObject(o lint.Object, kind string, meta *metav1.ObjectMeta, labels map[
 	return o
 }
 
-func budget(meta *metav1.ObjectMeta, minimum, away *intstr.IntOrString, selector *metav1.LabelSelector) lint.Object {
-	b := &lint.Budget{MinAvailable: -1, AllowsNone: zero(away) || minimum != nil && minimum.StrVal == "100%"}
+func lintBudget(meta *metav1.ObjectMeta, minimum, maxUnavailable *intstr.IntOrString, selector *metav1.LabelSelector) lint.Object {
+	b := &lint.Budget{MinAvailable: -1, AllowsNone: isZero(maxUnavailable) || minimum != nil && minimum.StrVal == "100%"}
 	if selector != nil {
 		b.Labels = selector.MatchLabels
 	}

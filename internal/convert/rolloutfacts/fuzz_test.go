@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
-// Whatever a node writes into its status: it counts only for the permission that
-// it was given, and never as an attempt before it.
+// For every status that a node writes: it counts only for its spec.run, and never as an
+// earlier attempt.
 func FuzzStatus(f *testing.F) {
 	f.Add([]byte(`{"run":{"uid":"u","planDigest":"p","attempt":1,"state":"Succeeded","finishedAt":"2026-11-20T11:00:00Z"},"agent":{"heartbeat":"2026-11-20T10:00:00Z"}}`), int32(1))
 	f.Add([]byte(`{"run":{"uid":"u","planDigest":"p","attempt":-5,"state":"Failed"}}`), int32(2))
@@ -21,7 +21,7 @@ func FuzzStatus(f *testing.F) {
 			return
 		}
 		run := Run(nu, "u", "p")
-		if run == nil || run.Attempt.Number < attempt || run.Ended < 0 {
+		if run == nil || run.Attempt.Number < attempt || run.EndedAgo < 0 {
 			t.Fatalf("%+v", run)
 		}
 		if s := nu.Status.Run; run.State == rollout.RunSucceeded && (s.UID != "u" || s.PlanDigest != "p" || s.Attempt < attempt) {

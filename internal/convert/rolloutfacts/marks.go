@@ -13,12 +13,12 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/rollout/forecast"
 )
 
-// Mark is what a node carries while an update is at work on it.
+// Mark is the annotation of a node that an update works on.
 type Mark struct {
-	// UID of the ClusterUpdate.
+	// UID is that of the ClusterUpdate.
 	UID     string
 	Attempt rollout.Attempt
-	// At is when this attempt began.
+	// At is when this attempt started.
 	At time.Time
 }
 
@@ -26,8 +26,8 @@ func (m Mark) String() string {
 	return fmt.Sprintf("%s %d %s %d %d", m.UID, m.Attempt.Number, m.At.UTC().Format(time.RFC3339), m.Attempt.Retry, m.Attempt.Try)
 }
 
-// MarkOf reads a node's mark; nil if it has none. One without retry and try is
-// from a controller that counted one attempt for each retry.
+// MarkOf reads a node's mark, nil if it has none. A mark without retry and try is from an older
+// controller, which counted one attempt for each retry.
 func MarkOf(n *corev1.Node) *Mark {
 	f := strings.Fields(n.Annotations[v1alpha1.AnnotationUpdating])
 	if len(f) == 0 {
@@ -35,16 +35,16 @@ func MarkOf(n *corev1.Node) *Mark {
 	}
 	m := &Mark{UID: f[0]}
 	if len(f) >= 3 {
-		m.Attempt = counted(number(f[1]), 0, 0) // an unreadable attempt is 0: the node is marked again
+		m.Attempt = attemptOf(parseInt32(f[1]), 0, 0) // an invalid attempt becomes 0, so the node is marked again
 		m.At, _ = time.Parse(time.RFC3339, f[2])
 	}
 	if len(f) >= 5 {
-		m.Attempt = counted(m.Attempt.Number, number(f[3]), number(f[4]))
+		m.Attempt = attemptOf(m.Attempt.Number, parseInt32(f[3]), parseInt32(f[4]))
 	}
 	return m
 }
 
-func number(s string) int32 {
+func parseInt32(s string) int32 {
 	n, err := strconv.ParseInt(s, 10, 32)
 	if err != nil {
 		return 0
@@ -52,16 +52,16 @@ func number(s string) int32 {
 	return int32(n)
 }
 
-// counted is an attempt; one without a try is from a controller that counted one
-// for each retry.
-func counted(number, retry, try int32) rollout.Attempt {
+// attemptOf returns an attempt. One without a try is from an older controller, which counted
+// one attempt for each retry.
+func attemptOf(number, retry, try int32) rollout.Attempt {
 	if try == 0 && number > 0 {
 		return rollout.Attempt{Number: number, Retry: number - 1, Try: 1}
 	}
 	return rollout.Attempt{Number: number, Retry: retry, Try: try}
 }
 
-// Record is how the last update of a node went.
+// Record is the annotation with the start and end of a node's last update.
 type Record struct {
 	UID        string
 	Start, End time.Time
@@ -71,7 +71,7 @@ func (r Record) String() string {
 	return fmt.Sprintf("%s %s %s", r.UID, r.Start.UTC().Format(time.RFC3339), r.End.UTC().Format(time.RFC3339))
 }
 
-// RecordOf reads a node's record; nil if it has none that makes sense.
+// RecordOf reads a node's record, nil if it has no valid one.
 func RecordOf(n *corev1.Node) *Record {
 	f := strings.Fields(n.Annotations[v1alpha1.AnnotationUpdated])
 	if len(f) != 3 {
@@ -85,8 +85,7 @@ func RecordOf(n *corev1.Node) *Record {
 	return &Record{f[0], start, end}
 }
 
-// Learned is how long the nodes of this cluster took, each the last time it was
-// updated.
+// Learned returns how long the last updates of this cluster's nodes took.
 func Learned(nodes []*corev1.Node) rollout.Learned {
 	var cps, workers []time.Duration
 	for _, n := range nodes {

@@ -11,13 +11,13 @@ import (
 
 const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
-// ControlPlane reports whether a node is one of the control plane.
+// ControlPlane reports whether a node is a control-plane node.
 func ControlPlane(n *corev1.Node) bool {
 	_, ok := n.Labels[labelControlPlane]
 	return ok
 }
 
-// Ready reports whether the kubelet says so, and since when.
+// Ready reports whether a node is Ready, and since when.
 func Ready(n *corev1.Node) (ready bool, since time.Time) {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -27,11 +27,11 @@ func Ready(n *corev1.Node) (ready bool, since time.Time) {
 	return false, time.Time{}
 }
 
-// Node is what a Node object shows of a node in an update.
+// Node converts a Node object for one update.
 func Node(n *corev1.Node, uid string) rollout.Node {
 	out := rollout.Node{Name: n.Name, Unschedulable: n.Spec.Unschedulable, Zone: n.Labels[corev1.LabelTopologyZone]}
 	out.Ready, out.ReadySince = Ready(n)
-	out.HeldBecause, out.Held = n.Annotations[v1alpha1.AnnotationHold]
+	out.HoldReason, out.OnHold = n.Annotations[v1alpha1.AnnotationHold]
 	if m := MarkOf(n); m != nil && m.UID == uid {
 		out.Started, out.StartedAt, out.Attempt = true, m.At, m.Attempt
 	}
@@ -41,38 +41,37 @@ func Node(n *corev1.Node, uid string) rollout.Node {
 	return out
 }
 
-// Run is what was permitted to a node in an update with a plan, and what came of
-// it; nil if nothing was.
+// Run returns a node's run in an update with a plan and its result, nil if it has none.
 func Run(nu *v1alpha1.NodeUpdate, uid, planDigest string) *rollout.Run {
 	p := nu.Spec.Run
 	if p == nil || p.UID != uid || p.PlanDigest != planDigest {
 		return nil
 	}
-	out := &rollout.Run{Attempt: counted(p.Attempt, p.Retry, p.Try), Undo: p.Undo, Because: p.Cause}
+	out := &rollout.Run{Attempt: attemptOf(p.Attempt, p.Retry, p.Try), Undo: p.Undo, UndoReason: p.Cause}
 	if s := nu.Status.Run; s != nil && s.UID == p.UID && s.PlanDigest == p.PlanDigest && s.Attempt >= p.Attempt {
 		out.State, out.Step, out.Reason, out.Message = string(s.State), s.Step, s.Reason, s.Message
-		out.Ended = ended(nu)
+		out.EndedAgo = timeSinceEnd(nu)
 		if s.Attempt > p.Attempt {
-			later(out, s)
+			useLaterAttempt(out, s)
 		}
 	}
 	return out
 }
 
-// later: the node has made more attempts than anybody here remembers. Its Node object
-// was deleted in the middle, with mark and permission, and made again; the node's own
-// journal was not. It begins no attempt anew, so the latest is what counts.
-func later(out *rollout.Run, s *v1alpha1.NodeRunStatus) {
+// useLaterAttempt uses an attempt of the node that the API objects do not know. Its Node object
+// was deleted during the update, with mark and spec.run, and created again, but the node's
+// journal survived. A node never starts an attempt twice, so the latest one counts.
+func useLaterAttempt(out *rollout.Run, s *v1alpha1.NodeRunStatus) {
 	out.Attempt.Number = s.Attempt
 	if out.Undo = s.State == v1alpha1.RunUndone; out.Undo {
-		out.Because = "an attempt failed before the Node object was made again"
+		out.UndoReason = "an attempt failed before the Node object was made again"
 	}
 }
 
-// ended is how long ago a node's run ended by the node's own clock, which may be
-// wrong: the last heartbeat is by the same clock. At least a second, 0 if it did
-// not end.
-func ended(nu *v1alpha1.NodeUpdate) time.Duration {
+// timeSinceEnd returns how long ago a node's run ended. The node's clock may be wrong, so it is
+// compared with the last heartbeat of the same clock. It is at least a second, or 0 if the run
+// has not ended.
+func timeSinceEnd(nu *v1alpha1.NodeUpdate) time.Duration {
 	end := nu.Status.Run.FinishedAt
 	if end == nil {
 		return 0
@@ -83,7 +82,7 @@ func ended(nu *v1alpha1.NodeUpdate) time.Duration {
 	return time.Second
 }
 
-// Unhealthy says of control-plane nodes that are not well why not.
+// Unhealthy returns why control-plane nodes are unhealthy, by node.
 func Unhealthy(nodes []*corev1.Node) map[string]string {
 	out := map[string]string{}
 	for _, n := range nodes {
@@ -97,12 +96,12 @@ func Unhealthy(nodes []*corev1.Node) map[string]string {
 	return out
 }
 
-// Health is what the Nodes and the static pods of the control plane say.
+// Health returns the state of the control plane from Nodes and static pods.
 func Health(pods []corev1.Pod, nodes []*corev1.Node) rollout.ControlPlane {
 	out := rollout.ControlPlane{Unhealthy: Unhealthy(nodes), Etcd: Etcd(pods, nodes)}
 	for i := range pods {
 		p := &pods[i]
-		// etcd has its own count, and its own sentence.
+		// etcd members are counted separately.
 		if p.Labels["component"] == "etcd" || p.Spec.NodeName == "" || p.DeletionTimestamp != nil || PodReady(p) || out.Unhealthy[p.Spec.NodeName] != "" {
 			continue
 		}
@@ -111,9 +110,9 @@ func Health(pods []corev1.Pod, nodes []*corev1.Node) rollout.ControlPlane {
 	return out
 }
 
-// Etcd tells which control-plane nodes run an etcd member in a static pod, true
-// if it is Ready. Once one of them has a member, a node whose pod is not there
-// has one that is away. Empty if etcd runs elsewhere.
+// Etcd returns the control-plane nodes with an etcd static pod, true if it is Ready. Once one
+// of them has a member, a node without the pod has a missing member. It is empty if etcd is
+// external.
 func Etcd(pods []corev1.Pod, nodes []*corev1.Node) map[string]bool {
 	out := map[string]bool{}
 	for i := range pods {

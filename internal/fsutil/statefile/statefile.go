@@ -27,8 +27,8 @@ type Problem struct {
 	Fix     string `json:"fix"`
 	// Repaired: nothing is left to do; it is reported for a day.
 	Repaired bool `json:"repaired,omitempty"`
-	// Told is true if an event of the node reports it.
-	Told bool `json:"told,omitempty"`
+	// Reported is true if an event of the node has reported it.
+	Reported bool `json:"reported,omitempty"`
 }
 
 // Note takes a problem.

@@ -11,8 +11,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// behind compares what runs with what the registry answers for the tag.
-func (m *maker) behind(l *Line, g *group, r imagetag.Ref) []said {
+// compareRegistry compares what runs with what the registry answers for the tag.
+func (m *auditor) compareRegistry(l *Line, g *group, r imagetag.Ref) []stateReason {
 	if r.Tag == "" {
 		return nil // a digest alone follows nothing
 	}
@@ -21,32 +21,32 @@ func (m *maker) behind(l *Line, g *group, r imagetag.Ref) []said {
 	case !ok && (m.Offline || r.Digest != ""): // applying a bundle is all that moves a tag here
 		return nil
 	case !ok:
-		return []said{{Unasked, ""}}
+		return []stateReason{{Unasked, ""}}
 	}
 	l.Newest, l.LongTag = p.Digest, m.long[r.Repository+"@"+p.Digest]
-	all := m.lies(r, p)
+	all := m.versionMismatch(r, p)
 	if p.Mirror != "" && p.Digest != "" && m.Same.Root(p.Mirror) != m.Same.Root(p.Digest) {
-		all = append(all, said{MirrorBehind, fmt.Sprintf("the mirror answers %s, the registry %s", text.ShortDigest(p.Mirror), text.ShortDigest(p.Digest))})
+		all = append(all, stateReason{MirrorBehind, fmt.Sprintf("the mirror answers %s, the registry %s", text.ShortDigest(p.Mirror), text.ShortDigest(p.Digest))})
 	}
 	if p.Digest == "" {
 		return all
 	}
-	return append(append(all, m.compared(l, g, r, p)...), m.newer(l, r)...)
+	return append(append(all, m.compareRunning(l, g, r, p)...), m.findNewer(l, r)...)
 }
 
-func (m *maker) compared(l *Line, g *group, r imagetag.Ref, p model.Published) []said {
-	different, unproven := m.against(g, p)
+func (m *auditor) compareRunning(l *Line, g *group, r imagetag.Ref, p model.Published) []stateReason {
+	different, unproven := m.findDifferent(g, p)
 	switch {
 	case different != nil:
-		return []said{m.direction(*different, l, r, p)}
+		return []stateReason{m.classifyDifference(*different, l, r, p)}
 	case unproven:
-		return []said{{Unknown, fmt.Sprintf("whether %s is the image that runs is not proven: they are digests of different kinds", text.ShortDigest(p.Digest))}}
+		return []stateReason{{Unknown, fmt.Sprintf("whether %s is the image that runs is not proven: they are digests of different kinds", text.ShortDigest(p.Digest))}}
 	}
 	return nil
 }
 
-// against finds a pod that provably runs another image than the tag means.
-func (m *maker) against(g *group, p model.Published) (different *model.ImageIdentity, unproven bool) {
+// findDifferent finds a pod that provably runs another image than the tag means.
+func (m *auditor) findDifferent(g *group, p model.Published) (different *model.ImageIdentity, unproven bool) {
 	for _, x := range g.members {
 		id := m.identity(x)
 		if id.Empty() {
@@ -66,8 +66,8 @@ func (m *maker) against(g *group, p model.Published) (different *model.ImageIden
 	return nil, unproven
 }
 
-// direction of the difference, by long tags.
-func (m *maker) direction(runs model.ImageIdentity, l *Line, r imagetag.Ref, p model.Published) said {
+// classifyDifference of the difference, by long tags.
+func (m *auditor) classifyDifference(runs model.ImageIdentity, l *Line, r imagetag.Ref, p model.Published) stateReason {
 	from, to := m.long[r.Repository+"@"+runs.Digest()], l.LongTag
 	s, declared := m.scheme(r.Repository)
 	order := imagetag.Incomparable
@@ -80,11 +80,11 @@ func (m *maker) direction(runs model.ImageIdentity, l *Line, r imagetag.Ref, p m
 	}
 	switch order {
 	case imagetag.Newer:
-		return said{Stale, fmt.Sprintf("tag %s means %s now, a newer image%s; %s runs", r.Tag, to, kind, from)}
+		return stateReason{Stale, fmt.Sprintf("tag %s means %s now, a newer image%s; %s runs", r.Tag, to, kind, from)}
 	case imagetag.Older:
-		return said{Backwards, fmt.Sprintf("tag %s means %s now, which is older than %s that runs", r.Tag, to, from)}
+		return stateReason{Backwards, fmt.Sprintf("tag %s means %s now, which is older than %s that runs", r.Tag, to, from)}
 	}
-	return said{Differs, fmt.Sprintf("tag %s means %s now%s; %s runs, and which is newer is not known", r.Tag, nameOr(to, p.Digest), kind, nameOr(from, runs.Digest()))}
+	return stateReason{Differs, fmt.Sprintf("tag %s means %s now%s; %s runs, and which is newer is not known", r.Tag, nameOr(to, p.Digest), kind, nameOr(from, runs.Digest()))}
 }
 
 func nameOr(long, digest string) string {
@@ -94,8 +94,8 @@ func nameOr(long, digest string) string {
 	return text.ShortDigest(digest)
 }
 
-// lies: the tag says another version than the image itself.
-func (m *maker) lies(r imagetag.Ref, p model.Published) []said {
+// versionMismatch reports a tag whose version differs from the image's.
+func (m *auditor) versionMismatch(r imagetag.Ref, p model.Published) []stateReason {
 	s, declared := m.scheme(r.Repository)
 	if !declared || p.Version == "" {
 		return nil
@@ -111,11 +111,11 @@ func (m *maker) lies(r imagetag.Ref, p model.Published) []said {
 	if order, _ := imagetag.CompareApps(app, inside); order == imagetag.Same {
 		return nil
 	}
-	return []said{{TagVersionMismatch, fmt.Sprintf("tag %s says version %s, the image says %s", r.Tag, t.App, p.Version)}}
+	return []stateReason{{TagVersionMismatch, fmt.Sprintf("tag %s says version %s, the image says %s", r.Tag, t.App, p.Version)}}
 }
 
-// newer points of the repository than the newest that runs.
-func (m *maker) newer(l *Line, r imagetag.Ref) []said {
+// findNewer points of the repository than the newest that runs.
+func (m *auditor) findNewer(l *Line, r imagetag.Ref) []stateReason {
 	s, declared := m.scheme(r.Repository)
 	if !declared {
 		return nil
@@ -143,9 +143,9 @@ func (m *maker) newer(l *Line, r imagetag.Ref) []said {
 	}
 	switch {
 	case best.App != base.App:
-		return []said{{NewerApp, fmt.Sprintf("version %s is published as %s", best.App, best.Text)}}
+		return []stateReason{{NewerApp, fmt.Sprintf("version %s is published as %s", best.App, best.Text)}}
 	case best.Rev != base.Rev:
-		return []said{{NewerRev, fmt.Sprintf("revision %d of %s is published as %s", best.Rev, best.App, best.Text)}}
+		return []stateReason{{NewerRev, fmt.Sprintf("revision %d of %s is published as %s", best.Rev, best.App, best.Text)}}
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// maker holds what is looked up often.
-type maker struct {
+// auditor holds what is looked up often.
+type auditor struct {
 	*Facts
 	nodes map[string]*model.ImageNode
 	// long is the point of a repository by the digest behind it.
@@ -29,8 +29,8 @@ type parsed struct {
 	ok  bool
 }
 
-func newMaker(f *Facts) *maker {
-	m := &maker{Facts: f, nodes: map[string]*model.ImageNode{}, long: map[string]string{}, points: map[string][]string{}, refs: map[string]parsed{}}
+func newAuditor(f *Facts) *auditor {
+	m := &auditor{Facts: f, nodes: map[string]*model.ImageNode{}, long: map[string]string{}, points: map[string][]string{}, refs: map[string]parsed{}}
 	for i := range f.Nodes {
 		m.nodes[f.Nodes[i].Name] = &f.Nodes[i]
 	}
@@ -40,19 +40,19 @@ func newMaker(f *Facts) *maker {
 			continue
 		}
 		if p.Long != "" {
-			m.noteLong(r.ref.Repository, p, p.Long)
+			m.indexLongTag(r.ref.Repository, p, p.Long)
 		}
 		if s, ok := m.scheme(r.ref.Repository); ok && r.ref.Tag != "" {
 			if t, err := s.Parse(r.ref.Tag); err == nil && t.Point() {
 				m.points[r.ref.Repository] = append(m.points[r.ref.Repository], r.ref.Tag)
-				m.noteLong(r.ref.Repository, p, r.ref.Tag)
+				m.indexLongTag(r.ref.Repository, p, r.ref.Tag)
 			}
 		}
 	}
 	return m
 }
 
-func (m *maker) noteLong(repository string, p model.Published, long string) {
+func (m *auditor) indexLongTag(repository string, p model.Published, long string) {
 	for _, d := range append([]string{p.Digest}, p.Same...) {
 		if d != "" {
 			m.long[repository+"@"+d] = long
@@ -60,14 +60,14 @@ func (m *maker) noteLong(repository string, p model.Published, long string) {
 	}
 }
 
-func (m *maker) scheme(repository string) (imagetag.Scheme, bool) {
+func (m *auditor) scheme(repository string) (imagetag.Scheme, bool) {
 	if m.Scheme == nil {
 		return imagetag.Scheme{}, false
 	}
 	return m.Scheme(repository)
 }
 
-func (m *maker) ref(image string) parsed {
+func (m *auditor) ref(image string) parsed {
 	if p, ok := m.refs[image]; ok {
 		return p
 	}
@@ -91,7 +91,7 @@ type member struct {
 	use *model.ImageUse
 }
 
-func (m *maker) groups() []*group {
+func (m *auditor) groupContainers() []*group {
 	type key struct{ where, container, image string }
 	byKey := map[key]*group{}
 	var out []*group
@@ -113,7 +113,7 @@ func (m *maker) groups() []*group {
 			g.members = append(g.members, member{p, u})
 		}
 	}
-	for _, g := range out { // what is said does not depend on the order of a list
+	for _, g := range out { // messages must not depend on the order of a list
 		slices.SortFunc(g.members, func(a, b member) int {
 			return cmp.Or(strings.Compare(a.pod.Node, b.pod.Node), strings.Compare(a.pod.Name, b.pod.Name))
 		})
@@ -131,27 +131,27 @@ func kindOf(p *model.ImagePod) string {
 	return KindWorkload
 }
 
-// line judges a group.
-func (m *maker) line(g *group) Line {
+// auditGroup returns the line of a group.
+func (m *auditor) auditGroup(g *group) Line {
 	first := g.members[0]
 	l := Line{Where: g.where, Kind: kindOf(first.pod), Container: g.container, Image: g.image, Policy: string(first.use.Policy), Pods: len(g.members)}
 	r := m.ref(g.image)
 	if !r.ok {
-		settle(&l, []said{{Unknown, "the reference cannot be read"}})
+		setStates(&l, []stateReason{{Unknown, "the reference cannot be read"}})
 		return l
 	}
-	l.Running = m.running(g, r.ref)
-	var all []said
-	all = append(all, m.skew(g, l.Running)...)
-	all = append(all, m.behind(&l, g, r.ref)...)
-	all = append(all, m.restarts(g)...)
-	all = append(all, m.pinned(g, r.ref)...)
-	all = append(all, m.wayBack(g, r.ref)...)
-	settle(&l, all)
+	l.Running = m.runningDigests(g, r.ref)
+	var all []stateReason
+	all = append(all, m.findSkew(g, l.Running)...)
+	all = append(all, m.compareRegistry(&l, g, r.ref)...)
+	all = append(all, m.checkRestarts(g)...)
+	all = append(all, m.checkPinned(g, r.ref)...)
+	all = append(all, m.checkRollback(g, r.ref)...)
+	setStates(&l, all)
 	return l
 }
 
-func (m *maker) identity(x member) model.ImageIdentity {
+func (m *auditor) identity(x member) model.ImageIdentity {
 	n := m.nodes[x.pod.Node]
 	if n == nil {
 		return model.IdentityOf(x.use.Runs, "", "")
@@ -159,8 +159,8 @@ func (m *maker) identity(x member) model.ImageIdentity {
 	return model.IdentityOf(x.use.Runs, n.Runtime, n.Arch)
 }
 
-// running digests: those that are one image count together.
-func (m *maker) running(g *group, r imagetag.Ref) []Running {
+// runningDigests digests: those that are one image count together.
+func (m *auditor) runningDigests(g *group, r imagetag.Ref) []Running {
 	byRoot := map[string]*Running{}
 	for _, x := range g.members {
 		id := m.identity(x)
@@ -187,8 +187,8 @@ func (m *maker) running(g *group, r imagetag.Ref) []Running {
 	return out
 }
 
-// skew: two pods of one template that run two images, which is proven.
-func (m *maker) skew(g *group, running []Running) []said {
+// findSkew: two pods of one template that run two images, which is proven.
+func (m *auditor) findSkew(g *group, running []Running) []stateReason {
 	if len(running) < 2 {
 		return nil
 	}
@@ -207,33 +207,33 @@ func (m *maker) skew(g *group, running []Running) []said {
 	for i := range ids {
 		for j := range ids[:i] {
 			if m.Same.Compare(ids[i], ids[j]) == model.Different {
-				return []said{{Skewed, fmt.Sprintf("its replicas run %d images: %s", len(running), listed(running))}}
+				return []stateReason{{Skewed, fmt.Sprintf("its replicas run %d images: %s", len(running), listRunning(running))}}
 			}
 		}
 	}
-	return []said{{Unknown, fmt.Sprintf("its replicas report %d digests that may be of one image: %s", len(running), listed(running))}}
+	return []stateReason{{Unknown, fmt.Sprintf("its replicas report %d digests that may be of one image: %s", len(running), listRunning(running))}}
 }
 
-func listed(running []Running) string {
+func listRunning(running []Running) string {
 	parts := make([]string, len(running))
 	for i, r := range running {
 		name := r.LongTag
 		if name == "" {
 			name = text.ShortDigest(r.Digest)
 		}
-		parts[i] = fmt.Sprintf("%s on %s", name, few(r.Nodes))
+		parts[i] = fmt.Sprintf("%s on %s", name, firstNames(r.Nodes))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func few(names []string) string { return text.FirstOf(names, 4, " ") }
+func firstNames(names []string) string { return text.FirstOf(names, 4, " ") }
 
-// restarts: what the oracle says of a crash and a reboot.
-func (m *maker) restarts(g *group) []said {
+// checkRestarts: what the forecaster answers for a crash and a reboot.
+func (m *auditor) checkRestarts(g *group) []stateReason {
 	if m.Restart == nil {
 		return nil
 	}
-	worst := map[string]said{}
+	worst := map[string]stateReason{}
 	nodes := map[string][]string{}
 	for _, x := range g.members {
 		for _, a := range m.Restart(x.pod, x.use) {
@@ -242,9 +242,9 @@ func (m *maker) restarts(g *group) []said {
 				continue
 			}
 			if _, ok := worst[word]; !ok {
-				worst[word] = said{word, fmt.Sprintf("a %s would not start it: %s", a.Event, a.Why)}
+				worst[word] = stateReason{word, fmt.Sprintf("a %s would not start it: %s", a.Event, a.Why)}
 				if word == Latent {
-					worst[word] = said{word, fmt.Sprintf("a %s would run %s: %s", a.Event, text.ShortDigest(a.To), a.Why)}
+					worst[word] = stateReason{word, fmt.Sprintf("a %s would run %s: %s", a.Event, text.ShortDigest(a.To), a.Why)}
 				}
 			}
 			if !slices.Contains(nodes[word], x.pod.Node) {
@@ -252,19 +252,19 @@ func (m *maker) restarts(g *group) []said {
 			}
 		}
 	}
-	var out []said
+	var out []stateReason
 	for _, word := range []string{Unrestartable, Latent} {
 		if s, ok := worst[word]; ok {
 			slices.Sort(nodes[word])
-			s.why += " (on " + few(nodes[word]) + ")"
+			s.why += " (on " + firstNames(nodes[word]) + ")"
 			out = append(out, s)
 		}
 	}
 	return out
 }
 
-// pinned: without a registry an image that the kubelet may collect is lost.
-func (m *maker) pinned(g *group, r imagetag.Ref) []said {
+// checkPinned: without a registry an image that the kubelet may collect is lost.
+func (m *auditor) checkPinned(g *group, r imagetag.Ref) []stateReason {
 	if !m.Offline {
 		return nil
 	}
@@ -286,15 +286,15 @@ func (m *maker) pinned(g *group, r imagetag.Ref) []said {
 		return nil
 	}
 	slices.Sort(on)
-	return []said{{Unpinned, "refit does not pin it on " + few(on)}}
+	return []stateReason{{Unpinned, "refit does not pin it on " + firstNames(on)}}
 }
 
 func pinnedOn(n *model.ImageNode, name string) bool {
 	return slices.ContainsFunc(n.Images, func(c model.CachedImage) bool { return c.Pinned && slices.Contains(c.Names, name) })
 }
 
-// wayBack: without a registry the image that ran before is on the nodes, or lost.
-func (m *maker) wayBack(g *group, r imagetag.Ref) []said {
+// checkRollback: without a registry the image that ran before is on the nodes, or lost.
+func (m *auditor) checkRollback(g *group, r imagetag.Ref) []stateReason {
 	previous := m.Previous[r.Repository]
 	if previous == "" || !m.Offline {
 		return nil
@@ -312,5 +312,5 @@ func (m *maker) wayBack(g *group, r imagetag.Ref) []said {
 	if len(on) == 0 {
 		return nil
 	}
-	return []said{{RollbackLost, fmt.Sprintf("%s, which ran before, is not on %s any more", nameOr(m.long[r.Repository+"@"+previous], previous), few(on))}}
+	return []stateReason{{RollbackLost, fmt.Sprintf("%s, which ran before, is not on %s any more", nameOr(m.long[r.Repository+"@"+previous], previous), firstNames(on))}}
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // nodeLines are the sandbox image and the operating system of the nodes.
-func (m *maker) nodeLines() []Line {
-	return append(m.sandboxes(), m.systems()...)
+func (m *auditor) nodeLines() []Line {
+	return append(m.sandboxLines(), m.osLines()...)
 }
 
-// sandboxes: without its sandbox image a node starts no pod at all.
-func (m *maker) sandboxes() []Line {
+// sandboxLines: without its sandbox image a node starts no pod at all.
+func (m *auditor) sandboxLines() []Line {
 	byRef := map[string][]*model.ImageNode{}
 	for i := range m.Nodes {
 		if n := &m.Nodes[i]; n.Sandbox != "" {
@@ -24,19 +24,19 @@ func (m *maker) sandboxes() []Line {
 	}
 	var out []Line
 	for _, ref := range slices.Sorted(maps.Keys(byRef)) {
-		out = append(out, m.sandbox(ref, byRef[ref], byRef))
+		out = append(out, m.sandboxLine(ref, byRef[ref], byRef))
 	}
 	return out
 }
 
-// found is what a look at the nodes that use one sandbox image found.
-type found struct {
-	digests        map[string][]string
-	missing, loose []string
+// sandboxFacts has the facts about the nodes that use one sandbox image.
+type sandboxFacts struct {
+	digests           map[string][]string
+	missing, unpinned []string
 }
 
-func (m *maker) lookFor(ref string, nodes []*model.ImageNode) found {
-	f := found{digests: map[string][]string{}}
+func (m *auditor) inspectSandbox(ref string, nodes []*model.ImageNode) sandboxFacts {
+	f := sandboxFacts{digests: map[string][]string{}}
 	for _, n := range nodes {
 		i := slices.IndexFunc(n.Images, func(c model.CachedImage) bool { return slices.Contains(c.Names, ref) })
 		if i < 0 {
@@ -49,32 +49,32 @@ func (m *maker) lookFor(ref string, nodes []*model.ImageNode) found {
 			f.digests[d] = append(f.digests[d], n.Name)
 		}
 		if m.Offline && n.PinnedKnown && !n.Images[i].Pinned {
-			f.loose = append(f.loose, n.Name)
+			f.unpinned = append(f.unpinned, n.Name)
 		}
 	}
 	return f
 }
 
-func (m *maker) sandbox(ref string, nodes []*model.ImageNode, all map[string][]*model.ImageNode) Line {
+func (m *auditor) sandboxLine(ref string, nodes []*model.ImageNode, all map[string][]*model.ImageNode) Line {
 	l := Line{Where: "nodes", Kind: KindSandbox, Image: ref, Pods: len(nodes)}
-	f := m.lookFor(ref, nodes)
+	f := m.inspectSandbox(ref, nodes)
 	for _, d := range slices.Sorted(maps.Keys(f.digests)) {
 		l.Running = append(l.Running, Running{Digest: d, Pods: len(f.digests[d]), Nodes: f.digests[d]})
 	}
-	var states []said
+	var states []stateReason
 	if len(f.missing) > 0 {
-		states = append(states, said{Unrestartable, "no pod starts without it, and it is not on " + few(f.missing)})
+		states = append(states, stateReason{Unrestartable, "no pod starts without it, and it is not on " + firstNames(f.missing)})
 	}
 	if len(f.digests) > 1 {
-		states = append(states, said{Skewed, "nodes have different images under this name: " + listed(l.Running)})
+		states = append(states, stateReason{Skewed, "nodes have different images under this name: " + listRunning(l.Running)})
 	}
 	if len(all) > 1 {
-		states = append(states, said{Skewed, fmt.Sprintf("nodes use %d sandbox images: %s", len(all), strings.Join(slices.Sorted(maps.Keys(all)), ", "))})
+		states = append(states, stateReason{Skewed, fmt.Sprintf("nodes use %d sandbox images: %s", len(all), strings.Join(slices.Sorted(maps.Keys(all)), ", "))})
 	}
-	if len(f.loose) > 0 {
-		states = append(states, said{Unpinned, "refit does not pin it on " + few(f.loose)})
+	if len(f.unpinned) > 0 {
+		states = append(states, stateReason{Unpinned, "refit does not pin it on " + firstNames(f.unpinned)})
 	}
-	settle(&l, states)
+	setStates(&l, states)
 	if l.State == Skewed {
 		l.Fix = "name one sandbox image for all nodes (spec.sandboxImage of a NodeConfig), and bring it in a bundle"
 	}
@@ -90,8 +90,8 @@ func digestOf(c *model.CachedImage) string {
 	return ""
 }
 
-// systems: the operating system of each role, by the name that its nodes give.
-func (m *maker) systems() []Line {
+// osLines: the operating system of each role, by the name that its nodes give.
+func (m *auditor) osLines() []Line {
 	roles := map[string]map[string][]string{}
 	for i := range m.Nodes {
 		n := &m.Nodes[i]
@@ -106,17 +106,17 @@ func (m *maker) systems() []Line {
 	}
 	var out []Line
 	for _, role := range slices.Sorted(maps.Keys(roles)) {
-		var states []said
+		var states []stateReason
 		if len(roles[role]) > 1 {
 			var parts []string
 			for _, name := range slices.Sorted(maps.Keys(roles[role])) {
-				parts = append(parts, name+" on "+few(roles[role][name]))
+				parts = append(parts, name+" on "+firstNames(roles[role][name]))
 			}
-			states = append(states, said{Skewed, "its nodes run different systems: " + strings.Join(parts, "; ")})
+			states = append(states, stateReason{Skewed, "its nodes run different systems: " + strings.Join(parts, "; ")})
 		}
 		for _, name := range slices.Sorted(maps.Keys(roles[role])) {
 			l := Line{Where: role + " nodes", Kind: KindOS, Image: name, Pods: len(roles[role][name])}
-			settle(&l, slices.Clone(states))
+			setStates(&l, slices.Clone(states))
 			if l.State == Skewed {
 				l.Fix = "bring the nodes of a pool to one system, or part them into pools"
 			}

@@ -23,8 +23,8 @@ type Facts struct {
 	Same      *model.SameImages
 	// Previous is the digest that ran before, by repository, where a track knows.
 	Previous map[string]string
-	// Restart says what a crash and a reboot would do with a container, with the
-	// registry as it is on this site; nil if nobody was asked.
+	// Restart forecasts a crash and a reboot for a container, with the registry of this
+	// site; nil to skip the forecast.
 	Restart func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer
 	// Scheme is the declared one of a repository.
 	Scheme func(repository string) (imagetag.Scheme, bool)
@@ -88,15 +88,15 @@ type Report struct {
 	Lines  []Line         `json:"lines"`
 }
 
-// Make builds the report.
-func Make(f Facts) Report {
+// NewReport builds the report.
+func NewReport(f Facts) Report {
 	if f.Same == nil {
 		f.Same = &model.SameImages{}
 	}
-	m := newMaker(&f)
+	m := newAuditor(&f)
 	r := Report{APIVersion: "refit.dev/images/v1", Kind: "ImageReport", Offline: f.Offline, Nodes: len(f.Nodes), Pods: len(f.Pods), Counts: map[string]int{}, Lines: []Line{}}
-	for _, g := range m.groups() {
-		r.Lines = append(r.Lines, m.line(g))
+	for _, g := range m.groupContainers() {
+		r.Lines = append(r.Lines, m.auditGroup(g))
 	}
 	r.Lines = append(r.Lines, m.nodeLines()...)
 	slices.SortStableFunc(r.Lines, func(a, b Line) int {
@@ -104,7 +104,7 @@ func Make(f Facts) Report {
 	})
 	for _, l := range r.Lines {
 		r.Counts[l.State]++
-		r.Act = r.Act || acts(l.State)
+		r.Act = r.Act || needsAction(l.State)
 	}
 	r.Verdict = r.verdict()
 	return r

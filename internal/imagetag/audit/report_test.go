@@ -71,7 +71,7 @@ var stories = map[string]func() Facts{
 		}
 		return f
 	},
-	"a-publisher-went-backwards-and-lied": func() Facts {
+	"a-publisher-went-backwards-with-a-version-mismatch": func() Facts {
 		f := site()
 		f.deploy("web", repo+":2.6.2-rev1", d("b"))
 		f.Published[repo+":2.6.2-rev1"] = model.Published{Digest: d("a"), Version: "2.6.3"}
@@ -140,7 +140,7 @@ var stories = map[string]func() Facts{
 		f.Published[repo+":2"] = model.Published{Digest: d("c")}
 		return f
 	},
-	"nobody-asked-a-registry": func() Facts {
+	"no-registry-was-asked": func() Facts {
 		f := site()
 		f.deploy("web", repo+":2.6.2", d("a"))
 		f.deploy("pinned", repo+"@"+d("a"), d("a"))
@@ -156,7 +156,7 @@ func TestStories(t *testing.T) {
 	for name, story := range stories {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := Make(story())
+			r := NewReport(story())
 			var b strings.Builder
 			fmt.Fprintf(&b, "%s\nact: %v\n", r.Verdict, r.Act)
 			for _, l := range r.Lines {
@@ -187,9 +187,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// Of pods of one template on one kind of node two digests are a skew, and no
-// other report is; the order of the pods does not matter; every line has a word
-// that is counted.
+// Only pods of one template that run two digests on one kind of node are skewed. The order of
+// the pods does not matter. Every line has a state that the report counts.
 func TestReportHolds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -206,7 +205,7 @@ func TestReportHolds(t *testing.T) {
 		for _, x := range digests {
 			kinds[f.Same.Root(x)] = true
 		}
-		r := Make(f)
+		r := NewReport(f)
 		line := r.Lines[slices.IndexFunc(r.Lines, func(l Line) bool { return l.Kind == KindWorkload })]
 		if slices.Contains(line.States, Skewed) != (len(kinds) > 1) {
 			t.Fatalf("%d images, %v", len(kinds), line.States)
@@ -222,7 +221,7 @@ func TestReportHolds(t *testing.T) {
 			t.Fatalf("%d lines, %d counted", len(r.Lines), total)
 		}
 		slices.Reverse(f.Pods)
-		if diff := cmp.Diff(r, Make(f)); diff != "" {
+		if diff := cmp.Diff(r, NewReport(f)); diff != "" {
 			t.Fatal(diff)
 		}
 	})

@@ -90,8 +90,8 @@ func (c *Config) window() error {
 	return nil
 }
 
-// off says why a finding does not count, "" if it does.
-func (c Config) off(f Finding) string {
+// offReason says why a finding does not count, "" if it does.
+func (c Config) offReason(f Finding) string {
 	for _, o := range c.Off {
 		if o.Rule == f.Rule && anyOf(o.Objects, f.Object) && anyOf(o.Files, f.File) {
 			return o.Reason

@@ -58,7 +58,7 @@ type Object struct {
 	// Owner writes the object, as far as it says so: what is changed elsewhere is
 	// written back.
 	Owner string
-	// Budget, Kubelet, Hooks: other kinds that a rule looks at.
+	// Budget, Kubelet, Hooks: other kinds that a rule checks.
 	Budget  *Budget
 	Kubelet *Kubelet
 	Hooks   []Hook
@@ -67,7 +67,7 @@ type Object struct {
 // Budget is a PodDisruptionBudget.
 type Budget struct {
 	Labels map[string]string
-	// Allows none: no pod may be away at any time, however many there are.
+	// AllowsNone: it allows no disruption, with any number of pods.
 	AllowsNone bool
 	// MinAvailable as a number, -1 if it is not one.
 	MinAvailable int
@@ -124,7 +124,7 @@ type Finding struct {
 	Owner   string `json:"owner,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix,omitempty"`
-	// Off is why a person switched the rule off for this; empty if nobody did.
+	// Off is why a person switched the rule off for this; empty if it is on.
 	Off string `json:"off,omitempty"`
 }
 
@@ -159,7 +159,7 @@ func Check(objects []Object, s Site, c Config) Report {
 	x := &check{objects: objects, site: s, config: c, schemes: map[string]imagetag.Scheme{}}
 	for _, r := range Rules() {
 		x.rule = r.ID
-		r.ask(x)
+		r.check(x)
 	}
 	return x.report()
 }
@@ -174,8 +174,8 @@ type check struct {
 	schemes  map[string]imagetag.Scheme
 }
 
-// found notes a finding about a use of an image, or about the object if u is nil.
-func (x *check) found(o *Object, u *Use, sev Severity, message, fix string) {
+// addUse notes a finding about a use of an image, or about the object if u is nil.
+func (x *check) addUse(o *Object, u *Use, sev Severity, message, fix string) {
 	f := Finding{Rule: x.rule, Severity: sev, File: o.File, Line: o.Line, Object: o.id(), Owner: o.Owner, Message: message, Fix: fix}
 	if u != nil {
 		f.Container, f.Image = u.Container, u.Image
@@ -183,7 +183,7 @@ func (x *check) found(o *Object, u *Use, sev Severity, message, fix string) {
 			f.Line = u.Line
 		}
 	}
-	x.add(o, f)
+	x.addFinding(o, f)
 }
 
 // atPolicy puts the last finding where the pull policy stands.
@@ -193,10 +193,10 @@ func (x *check) atPolicy(u *Use) {
 	}
 }
 
-func (x *check) add(o *Object, f Finding) {
+func (x *check) addFinding(o *Object, f Finding) {
 	f.Off = o.Off[f.Rule]
 	if f.Off == "" {
-		f.Off = x.config.off(f)
+		f.Off = x.config.offReason(f)
 	}
 	x.findings = append(x.findings, f)
 }

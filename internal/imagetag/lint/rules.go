@@ -7,7 +7,7 @@ type Rule struct {
 	Severity Severity `json:"severity"`
 	// Finds says what it finds.
 	Finds string `json:"finds"`
-	ask   func(*check)
+	check func(*check)
 }
 
 // Rules in order.

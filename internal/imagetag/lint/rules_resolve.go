@@ -102,7 +102,7 @@ func hooks(x *check) {
 	for i := range x.objects {
 		o := &x.objects[i]
 		if x.site.Offline && slices.ContainsFunc(o.Args, func(arg string) bool { return enables(arg, "ImagePolicyWebhook") }) {
-			x.found(o, nil, Warning, "ImagePolicyWebhook asks a backend about the images of every new pod, and that may ask a registry", "see that its backend knows the images of the bundle, or take the plugin out of --enable-admission-plugins")
+			x.addUse(o, nil, Warning, "ImagePolicyWebhook asks a backend about the images of every new pod, and that may ask a registry", "see that its backend knows the images of the bundle, or take the plugin out of --enable-admission-plugins")
 		}
 		for j := range o.Hooks {
 			x.hook(o, &o.Hooks[j])
@@ -124,9 +124,9 @@ func (x *check) hook(o *Object, h *Hook) {
 		case x.site.Offline:
 			sev = Warning
 		}
-		x.found(o, nil, sev, fmt.Sprintf("webhook %s is of %s: %s", h.Name, r.Product, r.Does), r.Fix)
+		x.addUse(o, nil, sev, fmt.Sprintf("webhook %s is of %s: %s", h.Name, r.Product, r.Does), r.Fix)
 	case h.Mutating && x.site.Offline:
-		x.found(o, nil, Info, fmt.Sprintf("webhook %s may write other images or pull policies into new pods, and nobody can see from here whether it does", h.Name), "compare a new pod with its template; leave out of it what comes in bundles")
+		x.addUse(o, nil, Info, fmt.Sprintf("webhook %s may write other images or pull policies into new pods, which refit cannot see", h.Name), "compare a new pod with its template; leave out of it what comes in bundles")
 	default:
 		return
 	}
@@ -146,12 +146,12 @@ func followers(x *check) {
 		if x.site.Offline {
 			sev = Warning
 		}
-		x.found(o, u, sev, p.Product+": "+p.Does, p.Fix)
+		x.addUse(o, u, sev, p.Product+": "+p.Does, p.Fix)
 	})
 }
 
-// OwnerOf says who writes an object, from its labels and annotations, so that a change
-// is made where it lasts; empty if nobody says so.
+// OwnerOf returns the tool that writes an object, from its labels and annotations, so that a
+// change is made where it lasts; empty if they name none.
 func OwnerOf(namespace string, labels, annotations map[string]string) string {
 	in := func(ns, name string) string {
 		if ns == "" {

@@ -21,9 +21,9 @@ func singleReplica(x *check) {
 		}
 		switch {
 		case o.Replicas == 1 && !o.Surges:
-			x.found(o, u, Warning, "a restart that pulls this moving tag is an outage as long as the pull: one replica, and none starts before it ends", "two replicas, maxSurge 1, or the image by digest")
+			x.addUse(o, u, Warning, "a restart that pulls this moving tag is an outage as long as the pull: one replica, and none starts before it ends", "two replicas, maxSurge 1, or the image by digest")
 		case x.strict(o):
-			x.found(o, u, Warning, "its disruption budget lets no pod go, so it can only be moved by force, and this tag moves", "loosen the budget, or name the image by digest")
+			x.addUse(o, u, Warning, "its disruption budget lets no pod go, so it can only be moved by force, and this tag moves", "loosen the budget, or name the image by digest")
 		}
 	})
 }
@@ -57,7 +57,7 @@ func credentials(x *check) {
 			continue
 		}
 		if why := verificationOf(o.Kubelet.Verification, o.Kubelet.Allowed); why != "" {
-			x.found(o, nil, Warning, why, "imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages, or list the repositories in preloadedImagesVerificationAllowlist")
+			x.addUse(o, nil, Warning, why, "imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages, or list the repositories in preloadedImagesVerificationAllowlist")
 			if l := o.Kubelet.VerificationLine; l > 0 {
 				x.findings[len(x.findings)-1].Line = l
 			}
@@ -103,7 +103,7 @@ func (x *check) sharedDigests() {
 	for digest, names := range repos {
 		if len(names) > 1 {
 			slices.Sort(names)
-			x.found(o, nil, Warning, fmt.Sprintf("the bundle brings one image (%s) under %d repositories (%s): a kubelet of 1.35 or later that pulls it under one asks a registry before it uses another",
+			x.addUse(o, nil, Warning, fmt.Sprintf("the bundle brings one image (%s) under %d repositories (%s): a kubelet of 1.35 or later that pulls it under one asks a registry before it uses another",
 				digest, len(names), strings.Join(names, ", ")), "name it by one repository everywhere")
 		}
 	}
@@ -123,7 +123,7 @@ func unprotected(x *check) {
 		if o.Kubelet == nil || o.Kubelet.MaxAge == 0 || o.Kubelet.MaxAge >= window {
 			continue
 		}
-		x.found(o, nil, Warning, fmt.Sprintf("the kubelet collects images that nobody used for %d seconds, and the way back must last %d", o.Kubelet.MaxAge, window),
+		x.addUse(o, nil, Warning, fmt.Sprintf("the kubelet collects images after %d unused seconds, and the rollback window is %d seconds", o.Kubelet.MaxAge, window),
 			"raise imageMaximumGCAge above the rollback window, or pin what a rollback needs (a PinnedImageSet)")
 		if l := o.Kubelet.MaxAgeLine; l > 0 {
 			x.findings[len(x.findings)-1].Line = l
@@ -148,7 +148,7 @@ func (x *check) unpinned(n *model.ImageNode) {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		x.found(&Object{Kind: "Node", Name: n.Name}, nil, Warning, fmt.Sprintf("%d images of the bundle are not pinned here: %s", len(names), some(names)),
+		x.addUse(&Object{Kind: "Node", Name: n.Name}, nil, Warning, fmt.Sprintf("%d images of the bundle are not pinned here: %s", len(names), some(names)),
 			"pin them: approve the bundle, or name them in a PinnedImageSet")
 	}
 }
@@ -166,12 +166,12 @@ func alwaysAdmission(x *check) {
 	said := false
 	for i := range x.objects {
 		if o := &x.objects[i]; slices.ContainsFunc(o.Args, forcesPull) {
-			x.found(o, nil, Error, message, fix)
+			x.addUse(o, nil, Error, message, fix)
 			said = true
 		}
 	}
 	if x.site.AlwaysPull && !said {
-		x.found(&Object{Kind: "APIServer", Name: "admission"}, nil, Error, message, fix)
+		x.addUse(&Object{Kind: "APIServer", Name: "admission"}, nil, Error, message, fix)
 	}
 }
 
@@ -200,7 +200,7 @@ func pullAfterKill(x *check) {
 			}
 		}
 		if len(without) > 0 {
-			x.found(o, u, Warning, fmt.Sprintf("%d nodes do not have this image (%s): each is without this pod for as long as the pull takes", len(without), some(without)),
+			x.addUse(o, u, Warning, fmt.Sprintf("%d nodes do not have this image (%s): each is without this pod for as long as the pull takes", len(without), some(without)),
 				"preload it: a PinnedImageSet with this image for these nodes, then roll out")
 		}
 	})

@@ -13,10 +13,10 @@ import (
 type movement int
 
 const (
-	stays    movement = iota // a point, or a digest stands beside it
-	mayMove                  // nobody declared a scheme; it looks like a version
-	moves                    // a pointer by the declared scheme, or no version at all
-	unjudged                 // the tag is not of its scheme: T09 says it
+	stays        movement = iota // a point, or the reference has a digest too
+	mayMove                      // no scheme is declared; it looks like a version
+	moves                        // a pointer by the declared scheme, or no version at all
+	undetermined                 // the tag is not of its scheme: T09 says it
 )
 
 // movementOf a reference.
@@ -37,16 +37,16 @@ func (x *check) movementOf(r imagetag.Ref) (movement, string) {
 		}
 	}
 	if t, err := x.byName("rev").Parse(text); err == nil && t.Tier == imagetag.Floating || aggregate(text) {
-		return moves, fmt.Sprintf("tag %s stands for whatever is newest", text)
+		return moves, fmt.Sprintf("tag %s stands for the newest image", text)
 	}
-	return mayMove, fmt.Sprintf("nobody declared how %s writes its tags, so %s may move with a rebuild", r.Repository, text)
+	return mayMove, fmt.Sprintf("no tag scheme is declared for %s, so %s may move with a rebuild", r.Repository, text)
 }
 
 func declaredMovement(s imagetag.Scheme, text string) (movement, string) {
 	t, err := s.Parse(text)
 	switch {
 	case err != nil:
-		return unjudged, ""
+		return undetermined, ""
 	case t.Point():
 		return stays, ""
 	}
@@ -87,9 +87,9 @@ func movingCritical(x *check) {
 		}
 		switch m, why := x.movementOf(r); m {
 		case moves:
-			x.found(o, u, Error, fmt.Sprintf("%s is needed by its node, and %s: any restart may change it", what(o), why), pin)
+			x.addUse(o, u, Error, fmt.Sprintf("%s is needed by its node, and %s: any restart may change it", what(o), why), pin)
 		case mayMove:
-			x.found(o, u, Warning, fmt.Sprintf("%s is needed by its node, and %s", what(o), why), pin+", or declare the repository's scheme")
+			x.addUse(o, u, Warning, fmt.Sprintf("%s is needed by its node, and %s", what(o), why), pin+", or declare the repository's scheme")
 		}
 	})
 }
@@ -111,7 +111,7 @@ func alwaysCritical(x *check) {
 		if servesImages(r) && !o.Static && !o.Critical {
 			why = "is the registry itself"
 		}
-		x.found(o, u, Error, fmt.Sprintf("%s %s, and policy Always does not start it without one, though the image is on the node", what(o), why),
+		x.addUse(o, u, Error, fmt.Sprintf("%s %s, and policy Always does not start it without one, though the image is on the node", what(o), why),
 			"imagePullPolicy: IfNotPresent, and the image by digest")
 		x.atPolicy(u)
 	})
@@ -132,9 +132,9 @@ func alwaysOffline(x *check) {
 		}
 		switch {
 		case x.bundled(r):
-			x.found(o, u, Error, "policy Always asks a registry at every start, and the image comes from the bundle", "imagePullPolicy: IfNotPresent")
+			x.addUse(o, u, Error, "policy Always asks a registry at every start, and the image comes from the bundle", "imagePullPolicy: IfNotPresent")
 		case x.site.Offline:
-			x.found(o, u, Error, "policy Always asks a registry at every start, and this site has none", "imagePullPolicy: IfNotPresent, and bring the image in a bundle")
+			x.addUse(o, u, Error, "policy Always asks a registry at every start, and this site has none", "imagePullPolicy: IfNotPresent, and bring the image in a bundle")
 		default:
 			return
 		}
@@ -150,9 +150,9 @@ func movingCached(x *check) {
 		}
 		switch m, why := x.movementOf(r); m {
 		case moves:
-			x.found(o, u, Warning, why+", and with IfNotPresent a rebuild never reaches nodes that have it, while new nodes get another image", pin)
+			x.addUse(o, u, Warning, why+", and with IfNotPresent a rebuild never reaches nodes that have it, while new nodes get another image", pin)
 		case mayMove:
-			x.found(o, u, Info, why+"; with IfNotPresent a rebuild would not reach nodes that have it", pin+", or declare the repository's scheme")
+			x.addUse(o, u, Info, why+"; with IfNotPresent a rebuild would not reach nodes that have it", pin+", or declare the repository's scheme")
 		}
 	})
 }
@@ -171,8 +171,8 @@ func stalePin(x *check) {
 		if p.Security {
 			class += ", which closes security holes"
 		}
-		x.found(o, u, Info, fmt.Sprintf("tag %s means %s now%s, not the digest that stands beside it", r.Tag, p.Digest, class),
-			"look at what changed, then write the new digest; or keep this one on purpose")
+		x.addUse(o, u, Info, fmt.Sprintf("tag %s means %s now%s, not the digest in the reference", r.Tag, p.Digest, class),
+			"check the change, then write the new digest, or keep this one on purpose")
 	})
 }
 
@@ -199,11 +199,11 @@ func notKept(x *check) {
 	x.uses(func(o *Object, u *Use, r imagetag.Ref) {
 		switch {
 		case x.site.Bundle != nil && !x.bundled(r):
-			x.found(o, u, sev, "the bundle does not bring this image", "add it: refit bundle create ... docker://"+r.String())
+			x.addUse(o, u, sev, "the bundle does not bring this image", "add it: refit bundle create ... docker://"+r.String())
 		case r.Digest != "" && x.site.GoneDigests[r.Repository+"@"+r.Digest]:
-			x.found(o, u, sev, "the registry does not have this digest any more: nodes that have it not cannot get it", "keep a long tag for every digest in use, or bring the image in a bundle")
+			x.addUse(o, u, sev, "the registry does not have this digest any more: nodes that have it not cannot get it", "keep a long tag for every digest in use, or bring the image in a bundle")
 		case r.Digest == "" && x.site.Published[nameOf(r)].Gone:
-			x.found(o, u, sev, "the registry does not have this tag any more", "name a tag that it has, or bring the image in a bundle")
+			x.addUse(o, u, sev, "the registry does not have this tag any more", "name a tag that it has, or bring the image in a bundle")
 		}
 	})
 }
@@ -212,7 +212,7 @@ func notKept(x *check) {
 func policyOmitted(x *check) {
 	x.uses(func(o *Object, u *Use, r imagetag.Ref) {
 		if u.Policy == "" {
-			x.found(o, u, Info, fmt.Sprintf("no imagePullPolicy: it becomes %s when the object is created, and stays so when the tag is edited later", policy(u, r)), "write the policy that is meant")
+			x.addUse(o, u, Info, fmt.Sprintf("no imagePullPolicy: it becomes %s when the object is created, and stays so when the tag is edited later", policy(u, r)), "write the policy that is meant")
 		}
 	})
 }
@@ -229,12 +229,12 @@ func illegal(x *check) {
 			u := &o.Uses[j]
 			r, err := imagetag.ParseRef(u.Image)
 			if err != nil {
-				x.found(o, u, Error, err.Error(), "write registry/repository:tag or registry/repository@sha256:...")
+				x.addUse(o, u, Error, err.Error(), "write registry/repository:tag or registry/repository@sha256:...")
 				continue
 			}
 			if s, declared := x.scheme(r.Repository); declared && r.Tag != "" {
 				if _, err := s.Parse(r.Tag); err != nil {
-					x.found(o, u, sev, err.Error(), "use a tag of the declared scheme, or declare another for this repository")
+					x.addUse(o, u, sev, err.Error(), "use a tag of the declared scheme, or declare another for this repository")
 				}
 			}
 		}
@@ -258,7 +258,7 @@ func twoPointers(x *check) {
 			return
 		}
 		if f.image != nameOf(r) {
-			x.found(o, u, Warning, fmt.Sprintf("%s is named here, %s at %s: two tags of one repository move apart", nameOf(r), f.image, f.place), "use one tag, or name both by digest")
+			x.addUse(o, u, Warning, fmt.Sprintf("%s is named here, %s at %s: two tags of one repository move apart", nameOf(r), f.image, f.place), "use one tag, or name both by digest")
 		}
 	})
 }

@@ -34,7 +34,7 @@ func (p *planner) classify() {
 
 // findBefore finds the newest point of the same version below the new image.
 func (p *planner) findBefore() {
-	p.before = p.newest(func(o point) bool { return p.sameApp(o) && o.digest != p.cand.digest && p.newer(p.cand, o) })
+	p.before = p.newestPoint(func(o point) bool { return p.sameApp(o) && o.digest != p.cand.digest && p.newer(p.cand, o) })
 }
 
 // firstOfVersion: case 1, unless builds of the version are published above it.
@@ -172,7 +172,7 @@ func (p *planner) check() {
 	p.checkPlatforms()
 	if p.event.Case != "" && p.event.Case != p.plan.Case && !p.late {
 		p.refuse(reasonCaseDiffers, "find out what else changed, or do not say a case",
-			"it was said to be case %s, and its content says %s (%s): %s", p.event.Case, p.plan.Case, classes[p.plan.Case], strings.Join(p.plan.Changes, "; "))
+			"it was declared as case %s, but its content is case %s (%s): %s", p.event.Case, p.plan.Case, classes[p.plan.Case], strings.Join(p.plan.Changes, "; "))
 	}
 	if p.rules.Gate && !slices.Contains(p.rules.Approved, p.cand.digest) {
 		p.refuse(reasonImageUnapproved, "let the tests run against this digest, then give it with --approved", "publishing waits for an approval, and digest %s has none; approvals of other digests do not count", text.ShortDigest(p.cand.digest))

@@ -24,10 +24,9 @@ func (i *Image) Describe(labels map[string]string) {
 	i.Definition, i.Release = labels[LabelDefinition], labels[LabelRelease]
 }
 
-// FromTag fills in what the event does not say yet, from the tag under which a
-// candidate lies: version, variant, revision and build of a long tag, as far as
-// it goes. A floating tag, and one of another scheme, says nothing. The version of
-// the tag is not that of the image: whether they agree is what the plan asks.
+// FromTag fills in missing fields of the event from a candidate's long tag: version, variant,
+// revision and build. A floating tag, and one of another scheme, has none. The tag's version is
+// not the image's: the plan checks whether they agree.
 func (e *Event) FromTag(s imagetag.Scheme, text string) {
 	t, err := s.Parse(text)
 	if err != nil || t.Tier == imagetag.Floating {
@@ -59,11 +58,11 @@ func (e *Event) FromLabels(s imagetag.Scheme, labels map[string]string, reposito
 	}
 }
 
-// Needs are the digests whose content Make will look at, sorted: with a real
-// registry, only these have to be read.
+// Needs returns the digests whose content MakePlan inspects, sorted: the caller reads only
+// these from a registry.
 func Needs(pub Published, event Event, rules Rules) []string {
 	p := &planner{pub: pub, event: event, rules: rules, plan: &Plan{}}
-	if !p.read() || !p.truthful() || !p.name() {
+	if !p.sortTags() || !p.checkVersion() || !p.nameLongTag() {
 		return nil
 	}
 	need := map[string]bool{}

@@ -19,16 +19,16 @@ type pointer struct {
 	needed bool // short and intermediate: a plan without them is refused
 }
 
-// move makes the steps: the image, its point, then the pointers, the finest first.
-func (p *planner) move() {
+// planSteps makes the steps: the image, its point, then the pointers, the finest first.
+func (p *planner) planSteps() {
 	if p.pub.Tags[p.cand.tag.Text] == "" {
 		if p.event.From != "" && p.event.From != p.pub.Repository {
-			p.step(Copy, "", p.event.From, "promoted by digest, with what refers to it; not built again")
+			p.addStep(Copy, "", p.event.From, "promoted by digest, with what refers to it; not built again")
 		}
-		p.step(Create, p.cand.tag.Text, "", "names this build for good")
+		p.addStep(Create, p.cand.tag.Text, "", "names this build for good")
 	}
 	for _, ptr := range p.pointers() {
-		p.point(ptr)
+		p.placePointer(ptr)
 	}
 	if p.plan.Before != "" {
 		p.plan.ReachableBy = p.reachable(p.plan.Before)
@@ -40,11 +40,11 @@ func (p *planner) move() {
 	}
 }
 
-func (p *planner) step(verb, text, from, why string) {
+func (p *planner) addStep(verb, text, from, why string) {
 	p.plan.Steps = append(p.plan.Steps, Step{Verb: verb, Tag: text, From: from, To: p.cand.digest, Why: why})
 }
 
-func (p *planner) leave(text, why string) {
+func (p *planner) leaveTag(text, why string) {
 	p.plan.MustNot = append(p.plan.MustNot, Left{Tag: text, Digest: p.pub.Tags[text], Why: why})
 }
 
@@ -123,28 +123,28 @@ func (p *planner) floating() []string {
 	return out
 }
 
-// point decides about one pointer: it goes to the new image only if that is the
+// placePointer decides about one pointer: it goes to the new image only if that is the
 // newest of what the pointer stands for, and not back.
-func (p *planner) point(ptr pointer) {
+func (p *planner) placePointer(ptr pointer) {
 	at := p.pub.Tags[ptr.text]
 	switch {
 	case at == p.cand.digest:
 		return
 	case !ptr.has(p.cand):
-		p.leave(ptr.text, fmt.Sprintf("it names %s, and %s is no release", ptr.what, p.cand.tag.App))
+		p.leaveTag(ptr.text, fmt.Sprintf("it names %s, and %s is no release", ptr.what, p.cand.tag.App))
 		return
 	}
-	above := p.newest(func(o point) bool {
+	above := p.newestPoint(func(o point) bool {
 		order, _ := p.scheme.CompareTags(p.cand.tag, o.tag)
 		return ptr.has(o) && o.digest != p.cand.digest && order != imagetag.Newer
 	})
 	if above != nil {
 		order, why := p.scheme.CompareTags(p.cand.tag, above.tag)
-		p.leave(ptr.text, fmt.Sprintf("it names %s, and seen from %s this one is %s: %s", ptr.what, above.tag.Text, order, why))
+		p.leaveTag(ptr.text, fmt.Sprintf("it names %s, and seen from %s this one is %s: %s", ptr.what, above.tag.Text, order, why))
 		return
 	}
 	if at == "" {
-		p.step(Create, ptr.text, "", ptr.what)
+		p.addStep(Create, ptr.text, "", ptr.what)
 		return
 	}
 	p.leaveOrMove(ptr, at)
@@ -158,16 +158,16 @@ func (p *planner) leaveOrMove(ptr pointer, at string) {
 		return
 	}
 	if order, why := p.scheme.CompareTags(p.cand.tag, now.tag); order != imagetag.Newer {
-		p.leave(ptr.text, fmt.Sprintf("it names %s, and seen from there this one is %s: %s", now.tag.Text, order, why))
+		p.leaveTag(ptr.text, fmt.Sprintf("it names %s, and seen from there this one is %s: %s", now.tag.Text, order, why))
 		return
 	}
-	p.step(Move, ptr.text, at, fmt.Sprintf("%s; it was %s", ptr.what, now.tag.Text))
+	p.addStep(Move, ptr.text, at, fmt.Sprintf("%s; it was %s", ptr.what, now.tag.Text))
 }
 
 // pointOf is the newest point that names a digest, of the same variant if there
 // is one; nil if none does.
 func (p *planner) pointOf(digest string) *point {
-	if own := p.newest(func(o point) bool { return o.digest == digest }); own != nil {
+	if own := p.newestPoint(func(o point) bool { return o.digest == digest }); own != nil {
 		return own
 	}
 	if i := slices.IndexFunc(p.others, func(o point) bool { return o.digest == digest }); i >= 0 {
@@ -183,20 +183,20 @@ func (p *planner) unknown(ptr pointer, at string) {
 	if was := p.pub.Images[at].Version; was != "" {
 		if order, reason := imagetag.CompareApps(p.event.Image.Version, was); order != imagetag.Same {
 			if order == imagetag.Newer {
-				p.step(Move, ptr.text, at, fmt.Sprintf("%s; %s", ptr.what, reason))
+				p.addStep(Move, ptr.text, at, fmt.Sprintf("%s; %s", ptr.what, reason))
 			} else {
-				p.leave(ptr.text, fmt.Sprintf("seen from its image this one is %s: %s", order, reason))
+				p.leaveTag(ptr.text, fmt.Sprintf("seen from its image this one is %s: %s", order, reason))
 			}
 			return
 		}
 	}
 	switch {
 	case p.rules.Adopt:
-		p.step(Move, ptr.text, at, ptr.what+"; its image had no long tag, and moving it was allowed")
+		p.addStep(Move, ptr.text, at, ptr.what+"; its image had no long tag, and moving it was allowed")
 	case ptr.needed:
 		p.refuse(reasonPointerUnknown, "give that image its long tag first, so that it stays reachable; or allow it once with --adopt", "%s cannot be moved: %s", ptr.text, why)
 	default:
-		p.leave(ptr.text, why)
+		p.leaveTag(ptr.text, why)
 	}
 }
 
@@ -220,8 +220,8 @@ func (p *planner) reachable(digest string) []string {
 	return append(points, rest...)
 }
 
-// wanted refuses tags that somebody means to push and the plan does not have.
-func (p *planner) wanted() {
+// checkRequested refuses requested tags that the plan does not have.
+func (p *planner) checkRequested() {
 	for _, text := range p.event.Want {
 		if slices.ContainsFunc(p.plan.Steps, func(s Step) bool { return s.Tag == text }) || p.pub.Tags[text] == p.cand.digest {
 			continue

@@ -32,17 +32,17 @@ type point struct {
 	digest string
 }
 
-// Make plans what is pushed for one new image. It is never an error to ask: what
+// MakePlan plans what is pushed for one new image. It is never an error to ask: what
 // cannot be done is refused in the plan.
-func Make(pub Published, event Event, rules Rules) Plan {
+func MakePlan(pub Published, event Event, rules Rules) Plan {
 	p := &planner{pub: pub, event: event, rules: rules, plan: &Plan{
 		Repository: pub.Repository, Scheme: pub.Scheme, Image: event.Image.Digest, Case: NoChange,
 	}}
-	if p.read() && p.truthful() && p.name() {
+	if p.sortTags() && p.checkVersion() && p.nameLongTag() {
 		p.classify()
 		p.check()
-		p.move()
-		p.wanted()
+		p.planSteps()
+		p.checkRequested()
 		if len(p.plan.Steps) == 0 && p.pub.Tags[p.cand.tag.Text] == p.cand.digest {
 			p.plan.Case, p.plan.Changes = NoChange, []string{p.cand.tag.Text + " names this digest already, and no pointer has to move"}
 		}
@@ -56,15 +56,15 @@ func Make(pub Published, event Event, rules Rules) Plan {
 }
 
 func (p *planner) refuse(reason, fix, format string, a ...any) {
-	p.plan.Refusals = append(p.plan.Refusals, model.Verdict{Reason: reason, Message: fmt.Sprintf(format, a...), Fix: fix, Object: p.pub.Repository})
+	p.plan.Refusals = append(p.plan.Refusals, model.Blocker{Reason: reason, Message: fmt.Sprintf(format, a...), Fix: fix, Object: p.pub.Repository})
 }
 
 func (p *planner) warn(format string, a ...any) {
 	p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(format, a...))
 }
 
-// read sorts what is published.
-func (p *planner) read() bool {
+// sortTags sorts what is published.
+func (p *planner) sortTags() bool {
 	var err error
 	if p.scheme, err = imagetag.ByName(p.pub.Scheme); err != nil {
 		p.refuse(reasonSchemeUnfit, "declare the scheme of the repository's tags with --scheme", "%v", err)
@@ -87,25 +87,25 @@ func (p *planner) read() bool {
 		}
 	}
 	if len(unread) > 0 {
-		p.warn("%d tags are not of scheme %s and are left alone: %s", len(unread), p.scheme.Name(), strings.Join(first(unread, 5), " "))
+		p.warn("%d tags are not of scheme %s and are left alone: %s", len(unread), p.scheme.Name(), strings.Join(firstOf(unread, 5), " "))
 	}
 	return true
 }
 
-func first(list []string, n int) []string {
+func firstOf(list []string, n int) []string {
 	if len(list) <= n {
 		return list
 	}
 	return append(slices.Clone(list[:n]), "...")
 }
 
-// truthful settles the version that stands in the tag, and refuses one that is
+// checkVersion settles the version that stands in the tag, and refuses one that is
 // not inside the image.
-func (p *planner) truthful() bool {
+func (p *planner) checkVersion() bool {
 	inside := p.event.Image.Version
 	if inside == "" {
 		p.refuse(reasonVersionUnknown, "label the image with org.opencontainers.image.version, or say --inside VERSION as read from its packages",
-			"image %s does not say which version of the application is inside, so nobody can tell whether its tag lies", text.ShortDigest(p.event.Image.Digest))
+			"image %s does not say which version of the application is inside, so its tag cannot be verified", text.ShortDigest(p.event.Image.Digest))
 		return false
 	}
 	encoded, err := imagetag.Encode(inside, p.rules.Mapping)
@@ -122,7 +122,7 @@ func (p *planner) truthful() bool {
 	} else if p.event.App = app; covers(app, encoded) {
 		return true
 	}
-	p.lies(inside)
+	p.refuseMismatch(inside)
 	return false
 }
 
@@ -133,24 +133,24 @@ func covers(app, version string) bool {
 	return app == version || strings.HasPrefix(version, app+".")
 }
 
-// lies refuses case 4b, and shows the plan of the new version that it is.
-func (p *planner) lies(inside string) {
-	p.plan.Case = Lie
+// refuseMismatch refuses case 4b, and shows the plan of the new version that it is.
+func (p *planner) refuseMismatch(inside string) {
+	p.plan.Case = VersionMismatch
 	size := "it is a patch release"
 	if a, b := imagetag.Aggregates(strings.TrimPrefix(p.event.App, "v")), imagetag.Aggregates(strings.TrimPrefix(inside, "v")); len(a) == 0 || len(b) == 0 || a[0] != b[0] {
-		size = "it is more than a patch release, so look at the build first"
+		size = "it is more than a patch release, so check the build first"
 	}
 	p.refuse(reasonTagVersionMismatch, "publish it as the new version that it is (the plan is given), once manifests and tests follow",
 		"the tag would say version %s, inside is %s: %s", p.event.App, inside, size)
 	other := p.event
 	other.App, other.Rev, other.Case, other.Want = "", 0, "", nil
-	if instead := Make(p.pub, other, p.rules); !instead.Refused() {
+	if instead := MakePlan(p.pub, other, p.rules); !instead.Refused() {
 		p.plan.Instead = &instead
 	}
 }
 
-// name works out the long tag.
-func (p *planner) name() bool {
+// nameLongTag works out the long tag.
+func (p *planner) nameLongTag() bool {
 	t := imagetag.Tag{App: p.event.App, Variant: p.event.Variant}
 	if p.scheme.HasRev() {
 		if t.Rev = p.event.Rev; t.Rev == 0 {
@@ -159,7 +159,7 @@ func (p *planner) name() bool {
 	} else if p.event.Rev > 0 {
 		p.warn("scheme %s has no revisions: revision %d of the definition is in no tag", p.scheme.Name(), p.event.Rev)
 	}
-	if p.scheme.HasBuild() && !p.build(&t) {
+	if p.scheme.HasBuild() && !p.setBuild(&t) {
 		return false
 	}
 	text, err := p.scheme.Write(t)
@@ -174,31 +174,31 @@ func (p *planner) name() bool {
 		return false
 	}
 	p.cand = point{t, p.event.Image.Digest}
-	return p.named()
+	return p.reuseLongTag()
 }
 
-// named looks whether the digest has a long tag of the same version already,
+// reuseLongTag looks whether the digest has a long tag of the same version already,
 // other than the one that was asked for. A build that gave the newest bytes again
 // needs no second name; one that gave older bytes would be a step back.
-func (p *planner) named() bool {
+func (p *planner) reuseLongTag() bool {
 	defer func() { p.plan.Long = p.cand.tag.Text }()
 	if p.pub.Tags[p.cand.tag.Text] != "" {
 		return true
 	}
-	known := p.newest(func(o point) bool { return o.digest == p.cand.digest && p.sameApp(o) })
+	known := p.newestPoint(func(o point) bool { return o.digest == p.cand.digest && p.sameApp(o) })
 	if known == nil {
 		return true
 	}
-	if top := p.newest(func(o point) bool { return p.sameApp(o) && o.tag.Rev == known.tag.Rev }); top.digest != known.digest {
-		p.refuse(reasonReleaseWouldRegress, "a pointer never goes back; to return to what an image had, build it again", "this digest is %s, and %s came after it", known.tag.Text, top.tag.Text)
+	if top := p.newestPoint(func(o point) bool { return p.sameApp(o) && o.tag.Rev == known.tag.Rev }); top.digest != known.digest {
+		p.refuse(reasonReleaseWouldRegress, "a pointer never moves to an older image; to return to what an image had, build it again", "this digest is %s, and %s came after it", known.tag.Text, top.tag.Text)
 		return false
 	}
 	p.cand = *known
 	return true
 }
 
-// newest of the points for which is holds, nil if there is none.
-func (p *planner) newest(is func(point) bool) *point {
+// newestPoint of the points for which is holds, nil if there is none.
+func (p *planner) newestPoint(is func(point) bool) *point {
 	var found *point
 	for i, o := range p.points {
 		if is(o) && (found == nil || p.newer(o, *found)) {
@@ -219,8 +219,8 @@ func (p *planner) greatestRev(app string) uint64 {
 	return rev
 }
 
-// build reads or counts the build number.
-func (p *planner) build(t *imagetag.Tag) bool {
+// setBuild reads or counts the build number.
+func (p *planner) setBuild(t *imagetag.Tag) bool {
 	if p.event.Build == "next" {
 		t.Build = p.nextBuild(*t)
 		return true

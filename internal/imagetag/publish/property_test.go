@@ -22,19 +22,19 @@ func (k key) above(o key) bool {
 	return slices.Compare([]int{k.patch, k.rev, k.build}, []int{o.patch, o.rev, o.build}) > 0
 }
 
-// world is a repository with everything that was ever pushed to it.
-type world struct {
+// repositoryModel is a repository with everything that was ever pushed to it.
+type repositoryModel struct {
 	pub  Published
 	keys map[string]key // digest to its place
 	n    int
 }
 
-func newWorld() *world {
-	return &world{pub: Published{Repository: "r.example/app", Scheme: "rev", Tags: map[string]string{}, Images: map[string]Image{}}, keys: map[string]key{}}
+func newRepository() *repositoryModel {
+	return &repositoryModel{pub: Published{Repository: "r.example/app", Scheme: "rev", Tags: map[string]string{}, Images: map[string]Image{}}, keys: map[string]key{}}
 }
 
 // event draws what a pipeline may do, right or wrong.
-func (w *world) event(t *rapid.T) (Event, key) {
+func (w *repositoryModel) event(t *rapid.T) (Event, key) {
 	w.n++
 	k := key{rapid.IntRange(1, 4).Draw(t, "patch"), rapid.IntRange(1, 3).Draw(t, "rev"), rapid.IntRange(1, 12).Draw(t, "build")}
 	small := func(name string) string { return fmt.Sprint(rapid.IntRange(1, 3).Draw(t, name)) }
@@ -59,14 +59,14 @@ func (w *world) event(t *rapid.T) (Event, key) {
 	return e, k
 }
 
-func (w *world) apply(t *rapid.T, e Event, k key, steps []Step) {
+func (w *repositoryModel) apply(t *rapid.T, e Event, k key, steps []Step) {
 	for _, s := range steps {
 		parsed, err := mustScheme(t).Parse(s.Tag)
 		if imagetag.Legal(s.Tag) != nil || err != nil {
 			t.Fatalf("planned tag %q is not legal: %v", s.Tag, err)
 		}
 		if s.From != w.pub.Tags[s.Tag] {
-			t.Fatalf("%s is said to be at %q, it is at %q", s.Tag, s.From, w.pub.Tags[s.Tag])
+			t.Fatalf("%s should be at %q, it is at %q", s.Tag, s.From, w.pub.Tags[s.Tag])
 		}
 		if s.From != "" {
 			was, is := w.keys[s.From], w.keys[s.To]
@@ -88,17 +88,16 @@ func mustScheme(t *rapid.T) imagetag.Scheme {
 	return s
 }
 
-// Whatever a publisher does: pointers never go back, points never move, planned
-// tags are legal, every image stays reachable, and a push that broke off at any
-// step ends where it would have.
+// For any events, pointers move only forward, points never move, planned tags are legal, and
+// every image stays reachable. A push that was interrupted at any step reaches the same end.
 func TestNoHistoryMovesAPointerBack(t *testing.T) {
 	t.Parallel()
 	done := 0
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld()
+		w := newRepository()
 		for range rapid.IntRange(1, 25).Draw(t, "events") {
 			e, k := w.event(t)
-			plan := Make(w.pub, e, Rules{})
+			plan := MakePlan(w.pub, e, Rules{})
 			if plan.Refused() {
 				if len(plan.Steps) > 0 {
 					t.Fatalf("refused, and steps are planned: %+v", plan)
@@ -108,7 +107,7 @@ func TestNoHistoryMovesAPointerBack(t *testing.T) {
 			if long, err := mustScheme(t).Parse(plan.Long); err == nil {
 				k.rev, k.build = int(long.Rev), int(long.Build[0])
 			}
-			if again := Make(w.pub, e, Rules{}); !cmp.Equal(plan, again) {
+			if again := MakePlan(w.pub, e, Rules{}); !cmp.Equal(plan, again) {
 				t.Fatal("two plans of one thing differ")
 			}
 			done++
@@ -117,15 +116,15 @@ func TestNoHistoryMovesAPointerBack(t *testing.T) {
 				end[s.Tag] = s.To
 			}
 			w.apply(t, e, k, plan.Steps[:rapid.IntRange(0, len(plan.Steps)).Draw(t, "broke off after")])
-			rest := Make(w.pub, e, Rules{})
+			rest := MakePlan(w.pub, e, Rules{})
 			if rest.Refused() {
-				t.Fatalf("what was begun is refused: %v", rest.Refusals)
+				t.Fatalf("a started plan is refused: %v", rest.Refusals)
 			}
 			w.apply(t, e, k, rest.Steps)
 			if d := cmp.Diff(end, w.pub.Tags); d != "" {
 				t.Fatalf("it ends elsewhere after a break: %s", d)
 			}
-			if last := Make(w.pub, e, Rules{}); last.Refused() || len(last.Steps) > 0 || last.Case != NoChange {
+			if last := MakePlan(w.pub, e, Rules{}); last.Refused() || len(last.Steps) > 0 || last.Case != NoChange {
 				t.Fatalf("done, and the plan is %+v", last)
 			}
 			w.check(t)
@@ -137,7 +136,7 @@ func TestNoHistoryMovesAPointerBack(t *testing.T) {
 }
 
 // check compares the pointers with what was pushed.
-func (w *world) check(t *rapid.T) {
+func (w *repositoryModel) check(t *rapid.T) {
 	named := map[string]bool{}
 	newest := map[string]string{} // pointer to digest
 	up := func(pointer, digest string) {

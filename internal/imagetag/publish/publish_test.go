@@ -121,7 +121,7 @@ func TestMovementMatrix(t *testing.T) {
 			[]string{"2.6.2-rev2-b5.10"},
 		},
 		"case 4b: the version was updated under the old tag": {
-			Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Lie, false,
+			Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, VersionMismatch, false,
 			map[string]string{"2.6.2-rev2-b5.11": "-", "2.6.2-rev2": "stays", "2.6.2": "stays", "latest": "stays"}, nil,
 		},
 		"a reproducible rebuild gave the same bytes": {
@@ -140,8 +140,8 @@ func TestMovementMatrix(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := repository()
-			plan := Make(p, c.event, Rules{})
-			if plan.Case != c.want || plan.Automatic != c.automatic || plan.Refused() != (c.want == Lie) {
+			plan := MakePlan(p, c.event, Rules{})
+			if plan.Case != c.want || plan.Automatic != c.automatic || plan.Refused() != (c.want == VersionMismatch) {
 				t.Errorf("case %s, automatic %v, refusals %v; want %s, %v", plan.Case, plan.Automatic, plan.Refusals, c.want, c.automatic)
 			}
 			got := map[string]string{}
@@ -158,7 +158,7 @@ func TestMovementMatrix(t *testing.T) {
 	}
 }
 
-// Every bad move is refused, with the word of its reason and a cure.
+// Every bad move is refused, with its reason word and a fix.
 func TestBadMovesAreRefused(t *testing.T) {
 	t.Parallel()
 	rebuild := image("new", base("base-2"))
@@ -168,7 +168,7 @@ func TestBadMovesAreRefused(t *testing.T) {
 		change func(*Published)
 		reason string
 	}{
-		"a tag that lies about the version":                {Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Rules{}, nil, reasonTagVersionMismatch},
+		"a tag of another version":                         {Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Rules{}, nil, reasonTagVersionMismatch},
 		"a long tag is overwritten":                        {Event{Image: rebuild, Build: "5.10"}, Rules{}, nil, reasonTagTaken},
 		"the revision was not bumped":                      {Event{Image: image("new", definition("def-3")), Build: "5.11"}, Rules{}, nil, reasonRevNotBumped},
 		"a container starts otherwise, revision as before": {Event{Image: image("new", config("b")), Build: "5.11"}, Rules{}, func(p *Published) { p.Images[sum("three")] = image("three", config("a")) }, reasonRevNotBumped},
@@ -188,7 +188,7 @@ func TestBadMovesAreRefused(t *testing.T) {
 		"a platform is missing":                            {Event{Image: image("new", base("base-2"), platforms("linux/amd64")), Build: "5.11"}, Rules{}, nil, reasonPlatformsLost},
 		"a case that is not the one":                       {Event{Image: image("new", version("2.6.3")), Build: "1", Case: Rebuild}, Rules{}, nil, reasonCaseDiffers},
 		"the image says no version":                        {Event{Image: image("new", version("")), Build: "5.11"}, Rules{}, nil, reasonVersionUnknown},
-		"nobody approved this digest":                      {Event{Image: rebuild, Build: "5.11"}, Rules{Gate: true, Approved: []string{sum("three")}}, nil, reasonImageUnapproved},
+		"an unapproved digest":                             {Event{Image: rebuild, Build: "5.11"}, Rules{Gate: true, Approved: []string{sum("three")}}, nil, reasonImageUnapproved},
 		"an old digest under a new number":                 {Event{Image: image("two", base("base-0")), Build: "5.12"}, Rules{}, nil, reasonReleaseWouldRegress},
 		"an old digest, to be counted here":                {Event{Image: image("two", base("base-0")), Build: "next"}, Rules{}, nil, reasonReleaseWouldRegress},
 		"an older package":                                 {Event{Image: image("new", release("2.9")), Build: "5.11"}, Rules{}, nil, reasonReleaseWouldRegress},
@@ -196,9 +196,9 @@ func TestBadMovesAreRefused(t *testing.T) {
 			p.Tags = map[string]string{"2.6-rev1-b1": sum("x")}
 			p.Images[sum("x")] = image("x", version("2.6.3"))
 		}, reasonReleaseWouldRegress},
-		"a pointer that nobody knows":             {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Tags["2.6.2"] = sum("hand") }, reasonPointerUnknown},
-		"content that nobody knows":               {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { delete(p.Images, sum("three")) }, reasonFactUnknown},
-		"a scheme that nobody knows":              {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Scheme = "mine" }, reasonSchemeUnfit},
+		"an unknown pointer":                      {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Tags["2.6.2"] = sum("hand") }, reasonPointerUnknown},
+		"unknown content":                         {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { delete(p.Images, sum("three")) }, reasonFactUnknown},
+		"an unknown scheme":                       {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Scheme = "mine" }, reasonSchemeUnfit},
 		"a scheme that is only read":              {Event{Image: rebuild, Build: "5.11"}, Rules{}, func(p *Published) { p.Scheme = `regexp:(?P<app>.+)` }, reasonSchemeUnfit},
 		"a rebuild under a scheme without builds": {Event{Image: rebuild}, Rules{}, func(p *Published) { p.Scheme, p.Tags = "semver", map[string]string{"2.6.2": sum("three")} }, reasonTagTaken},
 	} {
@@ -208,13 +208,13 @@ func TestBadMovesAreRefused(t *testing.T) {
 			if c.change != nil {
 				c.change(&p)
 			}
-			plan := Make(p, c.event, c.rules)
-			if !slices.ContainsFunc(plan.Refusals, func(v model.Verdict) bool { return v.Reason == c.reason }) || len(plan.Steps) > 0 || plan.Automatic {
+			plan := MakePlan(p, c.event, c.rules)
+			if !slices.ContainsFunc(plan.Refusals, func(v model.Blocker) bool { return v.Reason == c.reason }) || len(plan.Steps) > 0 || plan.Automatic {
 				t.Fatalf("want %s: %+v", c.reason, plan)
 			}
 			for _, v := range plan.Refusals {
 				if v.Message == "" || v.Fix == "" || v.Object != p.Repository {
-					t.Errorf("a refusal without sentence, cure or place: %+v", v)
+					t.Errorf("a refusal without sentence, fix or place: %+v", v)
 				}
 			}
 		})
@@ -223,14 +223,14 @@ func TestBadMovesAreRefused(t *testing.T) {
 
 func TestTheLieShowsThePlanThatIsRight(t *testing.T) {
 	t.Parallel()
-	plan := Make(repository(), Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Rules{})
+	plan := MakePlan(repository(), Event{Image: image("new", version("2.6.3")), App: "2.6.2", Build: "5.11"}, Rules{})
 	if plan.Instead == nil || plan.Instead.Case != NewVersion || plan.Instead.Long != "2.6.3-rev1-b5.11" {
 		t.Fatalf("%+v", plan.Instead)
 	}
 	if !strings.Contains(plan.Refusals[0].Message, "patch release") {
 		t.Error(plan.Refusals[0].Message)
 	}
-	plan = Make(repository(), Event{Image: image("new", version("2.7.0")), App: "2.6.2", Build: "5.11"}, Rules{})
+	plan = MakePlan(repository(), Event{Image: image("new", version("2.7.0")), App: "2.6.2", Build: "5.11"}, Rules{})
 	if !strings.Contains(plan.Refusals[0].Message, "more than a patch release") {
 		t.Errorf("%s", plan.Refusals[0].Message)
 	}
@@ -254,7 +254,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		p := repository()
 		maps.Copy(p.Tags, c.add)
-		plan := Make(p, c.event, c.rules)
+		plan := MakePlan(p, c.event, c.rules)
 		if plan.Refused() || !slices.ContainsFunc(plan.Warnings, func(w string) bool { return strings.Contains(w, c.word) }) {
 			t.Errorf("%s: refusals %v, warnings %q", name, plan.Refusals, plan.Warnings)
 		}
@@ -265,7 +265,7 @@ func TestWarnings(t *testing.T) {
 // the digest that its tag must have before.
 func TestStepsInOrder(t *testing.T) {
 	t.Parallel()
-	plan := Make(repository(), Event{Image: image("new", base("base-2")), Build: "5.11", From: "candidates.example/app", Floating: []string{"stable"}}, Rules{})
+	plan := MakePlan(repository(), Event{Image: image("new", base("base-2")), Build: "5.11", From: "candidates.example/app", Floating: []string{"stable"}}, Rules{})
 	var got []string
 	for _, s := range plan.Steps {
 		got = append(got, strings.TrimSpace(s.Verb+" "+s.Tag+" "+s.From))
@@ -285,11 +285,11 @@ func TestVariantsDoNotTakeEachOthersTags(t *testing.T) {
 	p := Published{Repository: "r.example/app", Scheme: "distro-r", Tags: map[string]string{
 		"1.2.3-debian-12-r7": sum("d12"), "1.2.3-debian-12": sum("d12"), "1.2.3": sum("d12"), "1.2.3-debian-11-r4": sum("d11"), "1.2.3-debian-11": sum("d11"),
 	}, Images: map[string]Image{sum("d12"): {Digest: sum("d12"), Version: "1.2.3"}, sum("d11"): {Digest: sum("d11"), Version: "1.2.3"}}}
-	plan := Make(p, Event{Image: Image{Digest: sum("new"), Version: "1.2.3"}, Variant: "debian-11", Build: "5"}, Rules{})
+	plan := MakePlan(p, Event{Image: Image{Digest: sum("new"), Version: "1.2.3"}, Variant: "debian-11", Build: "5"}, Rules{})
 	if plan.Refused() || movement(p, plan, "1.2.3-debian-11") != "moves" || movement(p, plan, "1.2.3") != "stays" || movement(p, plan, "1.2.3-debian-12") != "stays" {
 		t.Errorf("%+v", plan)
 	}
-	plan = Make(p, Event{Image: Image{Digest: sum("new"), Version: "1.2.3"}, Variant: "debian-12", Build: "8"}, Rules{})
+	plan = MakePlan(p, Event{Image: Image{Digest: sum("new"), Version: "1.2.3"}, Variant: "debian-12", Build: "8"}, Rules{})
 	if plan.Refused() || movement(p, plan, "1.2.3-debian-12") != "moves" || movement(p, plan, "1.2.3") != "moves" {
 		t.Errorf("%+v", plan)
 	}
@@ -297,7 +297,7 @@ func TestVariantsDoNotTakeEachOthersTags(t *testing.T) {
 
 func TestMappedVersion(t *testing.T) {
 	t.Parallel()
-	plan := Make(repository(), Event{Image: image("new", version("2.6.3+7")), Build: "1"}, Rules{Mapping: imagetag.PlusAsUnderscore()})
+	plan := MakePlan(repository(), Event{Image: image("new", version("2.6.3+7")), Build: "1"}, Rules{Mapping: imagetag.PlusAsUnderscore()})
 	if plan.Refused() || plan.Long != "2.6.3_7-rev1-b1" {
 		t.Errorf("%+v", plan)
 	}
@@ -312,9 +312,9 @@ func TestNeedsIsWhatMakeLooksAt(t *testing.T) {
 	if d := cmp.Diff([]string{sum("hand"), sum("three")}, need); d != "" {
 		t.Error(d)
 	}
-	want := Make(p, e, Rules{})
+	want := MakePlan(p, e, Rules{})
 	maps.DeleteFunc(p.Images, func(d string, _ Image) bool { return !slices.Contains(need, d) })
-	if d := cmp.Diff(want, Make(p, e, Rules{})); d != "" {
+	if d := cmp.Diff(want, MakePlan(p, e, Rules{})); d != "" {
 		t.Errorf("content that was not asked for changes the plan: %s", d)
 	}
 }
@@ -332,7 +332,7 @@ func TestEventFromTagAndLabels(t *testing.T) {
 		want   Event
 	}{
 		"a long tag":                       {Event{}, "2.6.2-rev3-b5.1", nil, Event{App: "2.6.2", Rev: 3, Build: "5.1"}},
-		"what was said goes first":         {Event{App: "2.6.3", Build: "next"}, "2.6.2-rev3-b5.1", nil, Event{App: "2.6.3", Rev: 3, Build: "next"}},
+		"the event goes first":             {Event{App: "2.6.3", Build: "next"}, "2.6.2-rev3-b5.1", nil, Event{App: "2.6.3", Rev: 3, Build: "next"}},
 		"a floating tag says nothing":      {Event{}, "candidate", nil, Event{}},
 		"a revision by label":              {Event{}, "candidate", map[string]string{LabelRev: "4"}, Event{Rev: 4}},
 		"a reference to the build's tag":   {Event{}, "candidate", map[string]string{LabelReference: "r.example/app:2.6.2-rev3-b5.1"}, Event{App: "2.6.2", Rev: 3, Build: "5.1"}},

@@ -58,12 +58,12 @@ type Event struct {
 	Project string `json:"project,omitempty"`
 	// Case that the publisher takes it for; empty: not said.
 	Case Case `json:"case,omitempty"`
-	// Floating tags that are to follow, besides latest where the repository has it.
+	// Floating tags that follow, additional to latest if the repository has it.
 	Floating []string `json:"floating,omitempty"`
-	// Want are tags that somebody means to push: each has to be one of the plan's.
+	// Want are tags that the publisher requests: the plan must have each of them.
 	Want []string `json:"want,omitempty"`
-	// From is the repository in which the image lies, if it is another one: it is
-	// promoted from there by digest, not built again.
+	// From is the repository with the image, if it is another one: the image is promoted
+	// from there by digest, not built again.
 	From string `json:"from,omitempty"`
 }
 
@@ -85,17 +85,17 @@ type Case string
 
 // Cases: which tags are new, which move, and who decides.
 const (
-	NewVersion  Case = "1"  // all tags are new
-	Fix         Case = "2"  // short moves; intermediate and long are new
-	Rebuild     Case = "3"  // short and intermediate move; long is new
-	Maintenance Case = "4a" // as a rebuild: the application's package was updated, its version was not
-	Lie         Case = "4b" // the version inside is not the tag's: refused
-	NoChange    Case = "none"
+	NewVersion      Case = "1"  // all tags are new
+	Fix             Case = "2"  // short moves; intermediate and long are new
+	Rebuild         Case = "3"  // short and intermediate move; long is new
+	Maintenance     Case = "4a" // as a rebuild: the application's package was updated, its version was not
+	VersionMismatch Case = "4b" // the version inside is not the tag's: refused
+	NoChange        Case = "none"
 )
 
 // classes name the cases for people and for policies.
 var classes = map[Case]string{
-	NewVersion: "new-version", Fix: "fix", Rebuild: "rebuild", Maintenance: "maintenance", Lie: "tag-lies", NoChange: "none",
+	NewVersion: "new-version", Fix: "fix", Rebuild: "rebuild", Maintenance: "maintenance", VersionMismatch: "tag-mismatch", NoChange: "none",
 }
 
 // Verbs of a step.
@@ -111,7 +111,7 @@ type Step struct {
 	Verb string `json:"verb"`
 	Tag  string `json:"tag,omitempty"` // empty for copy
 	// From is the digest that the tag must have now, or for copy the repository.
-	// A tag that has another digest was moved by somebody else: stop, and plan again.
+	// A tag with another digest was moved by another publisher: stop, and plan again.
 	From string `json:"from,omitempty"`
 	To   string `json:"to"` // digest
 	Why  string `json:"why"`
@@ -142,7 +142,7 @@ type Plan struct {
 	// still name it afterwards.
 	Before      string          `json:"before,omitempty"`
 	ReachableBy []string        `json:"reachableBy,omitempty"`
-	Refusals    []model.Verdict `json:"refusals,omitempty"`
+	Refusals    []model.Blocker `json:"refusals,omitempty"`
 	Warnings    []string        `json:"warnings,omitempty"`
 	// Instead is the plan that would be right, where that is known.
 	Instead *Plan `json:"instead,omitempty"`

@@ -41,8 +41,8 @@ func (n *node) identity(c *model.CachedImage) model.ImageIdentity {
 	return id
 }
 
-// start is one start on one node.
-func (o *Oracle) start(q *question, n *node) verdict {
+// startOnNode is one start on one node.
+func (o *Forecaster) startOnNode(q *question, n *node) verdict {
 	policy, both := o.policyNow(q)
 	if !both {
 		return o.startWith(q, n, policy)
@@ -56,9 +56,9 @@ func (o *Oracle) start(q *question, n *node) verdict {
 		why: "AlwaysPullImages writes Always into every pod that the API server shows; what the file of this static pod says, and the kubelet does, cannot be seen from here"}
 }
 
-// policyNow is the policy the kubelet would follow; both says that it cannot be
-// told from the API.
-func (o *Oracle) policyNow(q *question) (policy model.PullPolicy, both bool) {
+// policyNow returns the policy that the kubelet would follow. both is true if the API does not
+// show which of two it is.
+func (o *Forecaster) policyNow(q *question) (policy model.PullPolicy, both bool) {
 	if o.site.AlwaysPull != AdmissionOn {
 		return q.policy, false
 	}
@@ -71,7 +71,7 @@ func (o *Oracle) policyNow(q *question) (policy model.PullPolicy, both bool) {
 	return model.PullAlways, false
 }
 
-func (o *Oracle) startWith(q *question, n *node, policy model.PullPolicy) verdict {
+func (o *Forecaster) startWith(q *question, n *node, policy model.PullPolicy) verdict {
 	name := nameOf(q.ref)
 	if policy == model.PullAlways {
 		return o.pull(q, n, always)
@@ -97,9 +97,9 @@ func (n *node) label() string {
 }
 
 // fromCache: the name is on the node.
-func (o *Oracle) fromCache(q *question, n *node, c *model.CachedImage, policy model.PullPolicy) verdict {
-	local := o.local(q, n, c)
-	if why := o.mayGo(q, n, c); why != "" {
+func (o *Forecaster) fromCache(q *question, n *node, c *model.CachedImage, policy model.PullPolicy) verdict {
+	local := o.compareLocal(q, n, c)
+	if why := o.mayBeCollected(q, n, c); why != "" {
 		return o.eitherWay(q, n, local, policy, ReasonCollected, why)
 	}
 	if why := o.race(q, n, c); why != "" {
@@ -123,7 +123,7 @@ func (o *Oracle) fromCache(q *question, n *node, c *model.CachedImage, policy mo
 
 // eitherWay is the answer if it is the same whether the copy on the node is used
 // or not.
-func (o *Oracle) eitherWay(q *question, n *node, local verdict, policy model.PullPolicy, reason, why string) verdict {
+func (o *Forecaster) eitherWay(q *question, n *node, local verdict, policy model.PullPolicy, reason, why string) verdict {
 	other := verdict{outcome: model.OutcomeFails}
 	if policy != model.PullNever {
 		other = o.pull(q, n, why)
@@ -135,7 +135,7 @@ func (o *Oracle) eitherWay(q *question, n *node, local verdict, policy model.Pul
 }
 
 // perhapsCached: the list of the node's images is cut off.
-func (o *Oracle) perhapsCached(q *question, n *node, policy model.PullPolicy) verdict {
+func (o *Forecaster) perhapsCached(q *question, n *node, policy model.PullPolicy) verdict {
 	why := fmt.Sprintf("whether %s has %s is not known: its list of images is not complete", n.label(), nameOf(q.ref))
 	if q.ref.Digest != "" && policy == model.PullIfNotPresent && q.registry == Up {
 		if v := o.pull(q, n, why); v.outcome != model.OutcomeFails {
@@ -145,8 +145,8 @@ func (o *Oracle) perhapsCached(q *question, n *node, policy model.PullPolicy) ve
 	return verdict{outcome: model.OutcomeUnknown, reason: ReasonNotKnown, why: why}
 }
 
-// local compares what a name means on the node with what runs.
-func (o *Oracle) local(q *question, n *node, c *model.CachedImage) verdict {
+// compareLocal compares what a name means on the node with what runs.
+func (o *Forecaster) compareLocal(q *question, n *node, c *model.CachedImage) verdict {
 	id := n.identity(c)
 	if q.ref.Digest != "" {
 		return o.digestStarts(q, ReasonDigest, fmt.Sprintf("%s has the image under its digest", n.label()))
@@ -163,11 +163,11 @@ func (o *Oracle) local(q *question, n *node, c *model.CachedImage) verdict {
 			why: fmt.Sprintf("on %s the tag %s means another image than the one that runs: another pull or import moved it", n.label(), name)}
 	}
 	return verdict{outcome: model.OutcomeUnknown, to: id.Digest(), reason: ReasonNotKnown,
-		why: fmt.Sprintf("%s has %s, but whether it is the image that runs is not proven: %s", n.label(), name, unlike(q.runs, id))}
+		why: fmt.Sprintf("%s has %s, but whether it is the image that runs is not proven: %s", n.label(), name, whyIncomparable(q.runs, id))}
 }
 
-// unlike says why two identities could not be compared.
-func unlike(runs, other model.ImageIdentity) string {
+// whyIncomparable says why two identities could not be compared.
+func whyIncomparable(runs, other model.ImageIdentity) string {
 	switch {
 	case other.Empty():
 		return "the node does not say the digest behind the name"
@@ -177,8 +177,8 @@ func unlike(runs, other model.ImageIdentity) string {
 	return fmt.Sprintf("%s and %s are digests of different kinds (index, manifest or configuration)", text.ShortDigest(runs.Digest()), text.ShortDigest(other.Digest()))
 }
 
-// mayGo says why the kubelet may collect the image before it is used.
-func (o *Oracle) mayGo(q *question, n *node, c *model.CachedImage) string {
+// mayBeCollected says why the kubelet may collect the image before it is used.
+func (o *Forecaster) mayBeCollected(q *question, n *node, c *model.CachedImage) string {
 	if !n.Pressure || c.Pinned || c.Used || n == q.home && !q.runs.Empty() {
 		return ""
 	}
@@ -187,7 +187,7 @@ func (o *Oracle) mayGo(q *question, n *node, c *model.CachedImage) string {
 
 // race: at a reboot all containers start, and one with policy Always moves the
 // tag for all that start after it.
-func (o *Oracle) race(q *question, n *node, c *model.CachedImage) string {
+func (o *Forecaster) race(q *question, n *node, c *model.CachedImage) string {
 	name := nameOf(q.ref)
 	if q.event != Reboot || q.registry != Up || q.ref.Digest != "" || n.pulls[name] == 0 {
 		return ""

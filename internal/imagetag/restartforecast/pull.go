@@ -12,7 +12,7 @@ import (
 const always = "policy Always: the kubelet asks the registry at every start, also when the image is on the node"
 
 // pull is what asking the registry gives; because says why it is asked.
-func (o *Oracle) pull(q *question, n *node, because string) verdict {
+func (o *Forecaster) pull(q *question, n *node, because string) verdict {
 	reason := ReasonNotCached
 	if because == always {
 		reason = ReasonAlways
@@ -37,7 +37,7 @@ func (o *Oracle) pull(q *question, n *node, because string) verdict {
 	return o.pulled(q, n, p, because)
 }
 
-func (o *Oracle) pulled(q *question, n *node, p model.Published, because string) verdict {
+func (o *Forecaster) pulled(q *question, n *node, p model.Published, because string) verdict {
 	digest, name := p.Pulled(), nameOf(q.ref)
 	if q.runs.Empty() {
 		return verdict{outcome: model.OutcomeStarts, to: digest, reason: ReasonPulled, why: fmt.Sprintf("%s; for %s it answers %s", because, name, text.ShortDigest(digest))}
@@ -59,7 +59,7 @@ func (o *Oracle) pulled(q *question, n *node, p model.Published, because string)
 // after a pull. containerd reports the very digest that the registry answered;
 // others may report that of the platform's manifest, so those are not compared
 // but by what is known to be one image.
-func (o *Oracle) published(p model.Published, n *node) model.ImageIdentity {
+func (o *Forecaster) published(p model.Published, n *node) model.ImageIdentity {
 	id := model.ImageIdentity{Digests: []string{p.Pulled()}}
 	if p.Mirror == "" {
 		id.Digests = append(id.Digests, p.Same...)
@@ -71,7 +71,7 @@ func (o *Oracle) published(p model.Published, n *node) model.ImageIdentity {
 }
 
 // digestStarts: a reference with a digest starts that image and no other.
-func (o *Oracle) digestStarts(q *question, reason, why string) verdict {
+func (o *Forecaster) digestStarts(q *question, reason, why string) verdict {
 	if q.runs.Empty() {
 		return verdict{outcome: model.OutcomeStarts, to: q.ref.Digest, reason: reason, why: why}
 	}

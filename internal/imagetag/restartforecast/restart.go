@@ -47,8 +47,8 @@ type Site struct {
 	AlwaysPull  Admission
 }
 
-// Oracle answers questions about one site.
-type Oracle struct {
+// Forecaster answers questions about one site.
+type Forecaster struct {
 	site  Site
 	nodes map[string]*node
 	order []*node
@@ -62,9 +62,9 @@ type parsed struct {
 }
 
 // New reads the site once, so that many questions are cheap. The site must not
-// change afterwards. One Oracle is used by one goroutine at a time.
-func New(s Site) *Oracle {
-	o := &Oracle{site: s, nodes: map[string]*node{}, refs: map[string]parsed{}, memo: map[spreadKey]model.RestartAnswer{}}
+// change afterwards. One Forecaster is used by one goroutine at a time.
+func New(s Site) *Forecaster {
+	o := &Forecaster{site: s, nodes: map[string]*node{}, refs: map[string]parsed{}, memo: map[spreadKey]model.RestartAnswer{}}
 	if o.site.Same == nil {
 		o.site.Same = &model.SameImages{}
 	}
@@ -74,26 +74,26 @@ func New(s Site) *Oracle {
 		o.order = append(o.order, n)
 	}
 	for i := range s.Pods {
-		o.notePod(&s.Pods[i])
+		o.countPulls(&s.Pods[i])
 	}
 	return o
 }
 
-// notePod remembers which tags a reboot of the node would pull anew.
-func (o *Oracle) notePod(p *model.ImagePod) {
+// countPulls remembers which tags a reboot of the node would pull anew.
+func (o *Forecaster) countPulls(p *model.ImagePod) {
 	n := o.nodes[p.Node]
 	if n == nil {
 		return
 	}
 	for i := range p.Uses {
-		if r := o.ref(p.Uses[i].Image); r.err == nil && policyOf(&p.Uses[i], r.ref) == model.PullAlways && r.ref.Digest == "" {
+		if r := o.parseRef(p.Uses[i].Image); r.err == nil && policyOf(&p.Uses[i], r.ref) == model.PullAlways && r.ref.Digest == "" {
 			n.pulls[nameOf(r.ref)]++
 		}
 	}
 }
 
-// ref parses a reference once. A missing tag is latest, as for the kubelet.
-func (o *Oracle) ref(image string) parsed {
+// parseRef parses a reference once. A missing tag is latest, as for the kubelet.
+func (o *Forecaster) parseRef(image string) parsed {
 	if p, ok := o.refs[image]; ok {
 		return p
 	}
@@ -135,10 +135,10 @@ type question struct {
 	home *node
 }
 
-// Ask answers one question. use is one of the pod's.
-func (o *Oracle) Ask(p *model.ImagePod, u *model.ImageUse, event, registry string) model.RestartAnswer {
+// Forecast answers one question. use is one of the pod's.
+func (o *Forecaster) Forecast(p *model.ImagePod, u *model.ImageUse, event, registry string) model.RestartAnswer {
 	a := model.RestartAnswer{Event: event, Registry: registry}
-	r := o.ref(u.Image)
+	r := o.parseRef(u.Image)
 	q := &question{pod: p, use: u, ref: r.ref, event: event, registry: registry, home: o.nodes[p.Node]}
 	if q.home != nil {
 		q.runs = model.IdentityOf(u.Runs, q.home.Runtime, q.home.Arch)
@@ -158,12 +158,12 @@ func (o *Oracle) Ask(p *model.ImagePod, u *model.ImageUse, event, registry strin
 	return o.spread(q, a)
 }
 
-// All answers every event with the registry up and down.
-func (o *Oracle) All(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
+// ForecastAll answers every event with the registry up and down.
+func (o *Forecaster) ForecastAll(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
 	var out []model.RestartAnswer
 	for _, e := range Events() {
 		for _, r := range []string{Up, Down} {
-			out = append(out, o.Ask(p, u, e, r))
+			out = append(out, o.Forecast(p, u, e, r))
 		}
 	}
 	return out
@@ -179,8 +179,8 @@ func notStarted(p *model.ImagePod, u *model.ImageUse, event string) (word, why s
 	return "", ""
 }
 
-// here: the pod object stays, its containers are started again.
-func here(event string) bool { return event == Crash || event == Reboot }
+// keepsPod: the pod object stays, its containers are started again.
+func keepsPod(event string) bool { return event == Crash || event == Reboot }
 
 // exceptions are containers that some events do not start.
 var exceptions = []struct {
@@ -193,19 +193,21 @@ var exceptions = []struct {
 		return u.Kind == model.UseInit && event == Crash
 	}, "an init container that ended is not run again when another container crashes"},
 	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
-		return p.Node == "" && (here(event) || event == Recreate)
+		return p.Node == "" && (keepsPod(event) || event == Recreate)
 	}, "there is no pod of this template yet"},
-	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool { return p.NotRestarted && here(event) },
+	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
+		return p.NotRestarted && keepsPod(event)
+	},
 		"restartPolicy Never: the kubelet does not start it again"},
 	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
-		return p.Static && !here(event) && event != Recreate
+		return p.Static && !keepsPod(event) && event != Recreate
 	}, "a static pod stays on its node"},
 	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
 		return p.OwnerKind == model.OwnerDaemonSet && (event == Reschedule || event == ScaleUp)
 	}, "a DaemonSet has one pod on each node: only a new node adds one"},
 	{func(p *model.ImagePod, _ *model.ImageUse, event string) bool {
-		return p.OwnerKind == model.OwnerNone && !p.Static && p.Node != "" && !here(event)
-	}, "nobody makes this pod again: it has no owner"},
+		return p.OwnerKind == model.OwnerNone && !p.Static && p.Node != "" && !keepsPod(event)
+	}, "no controller recreates this pod: it has no owner"},
 }
 
 // verdict is the answer for one node.
@@ -219,7 +221,7 @@ const (
 	ReasonDigest      = "Digest"      // the digest names one image for ever
 	ReasonMoved       = "TagMoved"    // on the node or in the registry the tag means another image than runs
 	ReasonPulled      = "Pulled"      // the registry is asked and has it
-	ReasonNotCached   = "NotCached"   // not on the node, and nobody to ask
+	ReasonNotCached   = "NotCached"   // not on the node, and no registry answers
 	ReasonAlways      = "PullAlways"  // the registry is asked although the image is there
 	ReasonNever       = "NeverPulled" // not on the node, and it may not be pulled
 	ReasonCredentials = "Credentials" // on the node, and the kubelet asks the registry whether this pod may have it

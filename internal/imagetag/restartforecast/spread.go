@@ -15,27 +15,27 @@ type spreadKey struct {
 }
 
 // spread asks every node that the event may be on; the worst answer counts.
-func (o *Oracle) spread(q *question, a model.RestartAnswer) model.RestartAnswer {
+func (o *Forecaster) spread(q *question, a model.RestartAnswer) model.RestartAnswer {
 	switch q.event {
 	case Crash, Recreate, Reboot:
 		if q.home == nil {
 			return finish(a, verdict{outcome: model.OutcomeUnknown, reason: ReasonNotKnown, why: "nothing is known of node " + q.pod.Node})
 		}
-		return finish(a, o.start(q, q.home))
+		return finish(a, o.startOnNode(q, q.home))
 	case NewNode:
-		return finish(a, o.start(q, o.freshNode(q)))
+		return finish(a, o.startOnNode(q, o.freshNode(q)))
 	}
 	key := o.keyOf(q)
 	if known, ok := o.memo[key]; ok {
 		known.From = a.From
 		return known
 	}
-	a = o.anywhere(q, a)
+	a = o.worstOfNodes(q, a)
 	o.memo[key] = a
 	return a
 }
 
-func (o *Oracle) keyOf(q *question) spreadKey {
+func (o *Forecaster) keyOf(q *question) spreadKey {
 	k := spreadKey{image: q.use.Image, policy: string(q.policy), event: q.event, registry: q.registry, runs: q.use.Runs, static: q.pod.Static,
 		secrets: strings.Join(secretsOf(q.pod), ","), selector: fmt.Sprint(q.pod.NodeSelector, q.pod.Tolerates)}
 	if q.home != nil {
@@ -46,7 +46,7 @@ func (o *Oracle) keyOf(q *question) spreadKey {
 }
 
 // freshNode has no image: it is like the pod's own node otherwise.
-func (o *Oracle) freshNode(q *question) *node {
+func (o *Forecaster) freshNode(q *question) *node {
 	n := model.ImageNode{Complete: true, Takes: true}
 	like := q.home
 	if like == nil && len(o.order) > 0 {
@@ -60,23 +60,25 @@ func (o *Oracle) freshNode(q *question) *node {
 	return out
 }
 
-// worse orders outcomes, the worst last.
-var worse = []string{model.OutcomeNone, model.OutcomeSame, model.OutcomeStarts, model.OutcomeUnknown, model.OutcomeChanges, model.OutcomeFails}
+// outcomeOrder orders outcomes, the worst last.
+var outcomeOrder = []string{model.OutcomeNone, model.OutcomeSame, model.OutcomeStarts, model.OutcomeUnknown, model.OutcomeChanges, model.OutcomeFails}
 
-// Worse compares two outcomes: negative if a is the better one.
-func Worse(a, b string) int { return slices.Index(worse, a) - slices.Index(worse, b) }
+// CompareOutcomes compares two outcomes: negative if a is the better one.
+func CompareOutcomes(a, b string) int {
+	return slices.Index(outcomeOrder, a) - slices.Index(outcomeOrder, b)
+}
 
-func (o *Oracle) anywhere(q *question, a model.RestartAnswer) model.RestartAnswer {
+func (o *Forecaster) worstOfNodes(q *question, a model.RestartAnswer) model.RestartAnswer {
 	var worst verdict
 	var on []string
 	asked := 0
 	for _, n := range o.order {
-		if !takes(n, q.pod) || q.event == Reschedule && n == q.home {
+		if !canSchedule(n, q.pod) || q.event == Reschedule && n == q.home {
 			continue
 		}
 		asked++
-		v := o.start(q, n)
-		switch c := Worse(v.outcome, worst.outcome); {
+		v := o.startOnNode(q, n)
+		switch c := CompareOutcomes(v.outcome, worst.outcome); {
 		case asked == 1 || c > 0:
 			worst, on = v, []string{n.Name}
 		case c == 0:
@@ -93,7 +95,7 @@ func (o *Oracle) anywhere(q *question, a model.RestartAnswer) model.RestartAnswe
 	return a
 }
 
-func takes(n *node, p *model.ImagePod) bool {
+func canSchedule(n *node, p *model.ImagePod) bool {
 	return n.Takes && p.Bears(n.Taints) && matches(p.NodeSelector, n.Labels)
 }
 

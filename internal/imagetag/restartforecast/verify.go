@@ -18,8 +18,7 @@ const (
 	verifyAlways      = "AlwaysVerify"
 )
 
-// verifiesFrom is the minor version whose kubelet compares credentials without
-// being told to.
+// verifiesFrom is the first minor version whose kubelet compares credentials by default.
 const verifiesFrom = 35
 
 type answer int
@@ -32,7 +31,7 @@ const (
 
 // allowed says whether the kubelet gives this pod the image that is on the node
 // without asking the registry.
-func (o *Oracle) allowed(q *question, n *node, c *model.CachedImage) (answer, string) {
+func (o *Forecaster) allowed(q *question, n *node, c *model.CachedImage) (answer, string) {
 	verifies, known := verifies(n.Kubelet)
 	policy := n.Verification
 	switch {
@@ -57,7 +56,7 @@ func (o *Oracle) allowed(q *question, n *node, c *model.CachedImage) (answer, st
 }
 
 // unrecorded: the kubelet's record cannot be seen; what is known of pods speaks.
-func (o *Oracle) unrecorded(q *question, n *node, c *model.CachedImage) (answer, string) {
+func (o *Forecaster) unrecorded(q *question, n *node, c *model.CachedImage) (answer, string) {
 	if repos := repositories(c); len(repos) > 1 {
 		return perhaps, fmt.Sprintf("on %s the image has the names of %d repositories (%s): if the kubelet pulled it under one, it asks the registry before another is used", n.label(), len(repos), strings.Join(repos, ", "))
 	}

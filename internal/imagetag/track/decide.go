@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Take takes in what was found. A look that finds what is known changes nothing.
-func Take(s State, l Look, now time.Time) State {
+// Observe updates the state from an observation. One without news changes nothing.
+func Observe(s State, l Observation, now time.Time) State {
 	old := map[string]Pointer{}
 	for _, p := range s.Pointers {
 		old[p.Tag] = p
@@ -23,13 +23,13 @@ func Take(s State, l Look, now time.Time) State {
 			continue
 		}
 		p.Gone = false
-		p.learn(i)
+		p.merge(i)
 		next = append(next, p)
 	}
 	if s.Approved != nil {
 		for i := range next {
 			if a := *s.Approved; a.Digest == next[i].Digest {
-				a.learn(next[i].Image)
+				a.merge(next[i].Image)
 				s.Approved = &a
 			}
 		}
@@ -45,8 +45,8 @@ func Take(s State, l Look, now time.Time) State {
 	return s
 }
 
-// learn takes over what was not known of an image.
-func (i *Image) learn(from Image) {
+// merge fills in what was not known of an image.
+func (i *Image) merge(from Image) {
 	i.Long, i.App, i.Same = or(i.Long, from.Long), or(i.App, from.App), orList(i.Same, from.Same)
 	i.Security, i.Vouched, i.Size = i.Security || from.Security, i.Vouched || from.Vouched, max(i.Size, from.Size)
 }
@@ -58,42 +58,41 @@ func orList(a, b []string) []string {
 	return a
 }
 
-// Workload is a target, as far as it says which image it runs.
+// Workload is a target with the image of its template.
 type Workload struct {
 	Key string
-	// Named is the digest in its template, "" if it has only a tag; Before what it
-	// was at the look before.
+	// Named is the digest in its template, "" if it has only a tag; Before is the digest at
+	// the observation before.
 	Named, Before string
 }
 
-// Found is what the targets name and run now.
+// Found has the images that the targets name and run now.
 type Found struct {
 	Workloads []Workload
 	// Running digests of their pods.
 	Running []string
 }
 
-// Decide says what may be taken, takes what may be, and remembers what somebody
-// went back from. It never looks at a clock for anything but ages.
+// Decide classifies the candidates, selects at most one that may be rolled out, and remembers
+// from which digests users rolled back. It uses now only for ages.
 func Decide(t Track, s State, f Found, now time.Time) (State, []Candidate) {
 	s.History, s.RolledBack = slices.Clone(s.History), slices.Clone(s.RolledBack)
-	s = goBack(t, s, f, now)
+	s = followRollback(t, s, f, now)
 	cs := candidates(t, s, f, now)
 	best := -1
 	for i, c := range cs {
-		if (c.Decision == Approved || c.Decision == Automatic) && (best < 0 || before(t, c, cs[best])) {
+		if (c.Decision == Approved || c.Decision == Automatic) && (best < 0 || preferred(t, c, cs[best])) {
 			best = i
 		}
 	}
 	if best < 0 {
 		return s, cs
 	}
-	return take(t, s, cs[best], now), slices.Delete(cs, best, best+1)
+	return selectCandidate(t, s, cs[best], now), slices.Delete(cs, best, best+1)
 }
 
-// before reports whether candidate a is taken rather than b: what a person
-// approved, then the newer.
-func before(t Track, a, b Candidate) bool {
+// preferred reports whether candidate a wins over b: an approved one, then the newer.
+func preferred(t Track, a, b Candidate) bool {
 	if (a.Decision == Approved) != (b.Decision == Approved) {
 		return a.Decision == Approved
 	}
@@ -107,30 +106,30 @@ func before(t Track, a, b Candidate) bool {
 	return false
 }
 
-// take makes a candidate what the targets are to run.
-func take(t Track, s State, c Candidate, now time.Time) State {
-	s.Taken = &Taken{Class: c.Class, By: t.by(c), From: s.Approved}
+// selectCandidate makes a candidate the approved image of the targets.
+func selectCandidate(t Track, s State, c Candidate, now time.Time) State {
+	s.Selection = &Selection{Class: c.Class, By: t.actor(c), From: s.Approved}
 	if old := s.Approved; old != nil {
-		s.History = remember(s.History, *old)
-		if c.Class == Backwards { // whoever asked for it does not want what was left back at the next look
+		s.History = addToHistory(s.History, *old)
+		if c.Class == Backwards { // otherwise the next observation would select the newer image again
 			s.Serial++
-			s.RolledBack = forget(s.RolledBack, old.Digest)
+			s.RolledBack = dropRolledBack(s.RolledBack, old.Digest)
 			s.RolledBack = append(s.RolledBack, RolledBack{Digest: old.Digest, To: c.Digest, By: "approval", Serial: s.Serial, At: now})
 		}
 	}
 	i := c.Image
 	i.At = now
 	s.Approved = &i
-	s.RolledBack = forget(s.RolledBack, c.Digest)
+	s.RolledBack = dropRolledBack(s.RolledBack, c.Digest)
 	return s.bounded()
 }
 
-func remember(history []Image, i Image) []Image {
+func addToHistory(history []Image, i Image) []Image {
 	history = slices.DeleteFunc(history, func(h Image) bool { return h.Digest == i.Digest })
 	return append([]Image{i}, history...)
 }
 
-func forget(list []RolledBack, digest string) []RolledBack {
+func dropRolledBack(list []RolledBack, digest string) []RolledBack {
 	return slices.DeleteFunc(list, func(r RolledBack) bool { return r.Digest == digest })
 }
 
@@ -140,16 +139,16 @@ func (s State) bounded() State {
 	return s
 }
 
-// goBack leaves what is approved if a person refused it, or took a workload back
+// followRollback gives up the approved image if a user refused it or rolled a workload back
 // from it.
-func goBack(t Track, s State, f Found, now time.Time) State {
+func followRollback(t Track, s State, f Found, now time.Time) State {
 	if s.Approved == nil {
 		return s
 	}
 	if _, refused := t.Refused[s.Approved.Digest]; refused {
 		for _, h := range s.History {
-			if _, too := t.Refused[h.Digest]; !too && !s.left(h.Digest) {
-				return back(s, h, "spec.refused", now)
+			if _, too := t.Refused[h.Digest]; !too && !s.wasRolledBack(h.Digest) {
+				return rollBackTo(s, h, "spec.refused", now)
 			}
 		}
 		return s
@@ -160,36 +159,35 @@ func goBack(t Track, s State, f Found, now time.Time) State {
 		}
 		for _, h := range s.History {
 			if h.Is(w.Named) {
-				return back(s, h, w.Key, now)
+				return rollBackTo(s, h, w.Key, now)
 			}
 		}
-		return letGo(s, w.Key, now)
+		return withdrawApproved(s, w.Key, now)
 	}
 	return s
 }
 
-// letGo: somebody took the digest out of a workload, or put in one that is not of
-// this track. What the others are to run they did not say, so nothing is approved
-// until a person says so, or something newer comes; two who write never take
-// turns.
-func letGo(s State, by string, now time.Time) State {
+// withdrawApproved: a user removed the digest from a workload, or wrote one that is not of this
+// track. The image of the other workloads is unknown then, so none is approved until a user
+// approves one or a newer one appears. Thus two writers never alternate.
+func withdrawApproved(s State, by string, now time.Time) State {
 	s.Serial++
-	s.RolledBack = append(forget(s.RolledBack, s.Approved.Digest), RolledBack{Digest: s.Approved.Digest, By: by, Serial: s.Serial, At: now})
-	s.History = remember(s.History, *s.Approved)
+	s.RolledBack = append(dropRolledBack(s.RolledBack, s.Approved.Digest), RolledBack{Digest: s.Approved.Digest, By: by, Serial: s.Serial, At: now})
+	s.History = addToHistory(s.History, *s.Approved)
 	s.Approved = nil
 	return s.bounded()
 }
 
-func (s *State) left(digest string) bool {
+func (s *State) wasRolledBack(digest string) bool {
 	return slices.ContainsFunc(s.RolledBack, func(r RolledBack) bool { return r.Digest == digest })
 }
 
-func back(s State, to Image, by string, now time.Time) State {
+func rollBackTo(s State, to Image, by string, now time.Time) State {
 	s.Serial++
 	from := s.Approved.Digest
-	s.RolledBack = append(forget(forget(s.RolledBack, from), to.Digest), RolledBack{Digest: from, To: to.Digest, By: by, Serial: s.Serial, At: now})
+	s.RolledBack = append(dropRolledBack(dropRolledBack(s.RolledBack, from), to.Digest), RolledBack{Digest: from, To: to.Digest, By: by, Serial: s.Serial, At: now})
 	s.History = slices.DeleteFunc(s.History, func(h Image) bool { return h.Digest == to.Digest })
-	s.Taken = &Taken{By: by, From: s.Approved}
+	s.Selection = &Selection{By: by, From: s.Approved}
 	to.At = now
 	s.Approved = &to
 	return s.bounded()
@@ -212,10 +210,10 @@ func candidates(t Track, s State, f Found, now time.Time) []Candidate {
 		out = append(out, c)
 	}
 	slices.SortStableFunc(out, func(a, b Candidate) int {
-		if before(t, a, b) {
+		if preferred(t, a, b) {
 			return -1
 		}
-		if before(t, b, a) {
+		if preferred(t, b, a) {
 			return 1
 		}
 		return 0
@@ -223,26 +221,26 @@ func candidates(t Track, s State, f Found, now time.Time) []Candidate {
 	return out
 }
 
-// classOf compares with what is approved; at the beginning with what runs, and
-// with every one of it: the most careful answer counts.
+// classOf compares with the approved image. Without one, it compares with every running image,
+// and the class that needs most care counts.
 func classOf(t Track, s State, f Found, to *Image) (Class, string) {
 	if s.Approved != nil {
 		return Classify(t, s.Approved, to)
 	}
 	class, why := Classify(t, nil, to)
-	for _, d := range append(slices.Clone(f.Running), named(f)...) {
+	for _, d := range append(slices.Clone(f.Running), namedDigests(f)...) {
 		from := s.Known(d)
 		if from == nil {
 			from = &Image{Digest: d, Tag: to.Tag}
 		}
-		if c, w := Classify(t, from, to); rank(c) > rank(class) {
+		if c, w := Classify(t, from, to); careRank(c) > careRank(class) {
 			class, why = c, w
 		}
 	}
 	return class, why
 }
 
-func named(f Found) (out []string) {
+func namedDigests(f Found) (out []string) {
 	for _, w := range f.Workloads {
 		if w.Named != "" {
 			out = append(out, w.Named)
@@ -251,12 +249,12 @@ func named(f Found) (out []string) {
 	return out
 }
 
-// rank of a class: how much care it takes.
-func rank(c Class) int {
+// careRank orders classes by how much care they need.
+func careRank(c Class) int {
 	return slices.Index([]Class{Adopt, Security, Rebuild, ImageFix, NewVersion, Unordered, Backwards, TagVersionMismatch}, c)
 }
 
-// decide fills in the decision; it adds to why.
+// decide sets the decision of a candidate and extends its reason.
 func decide(t Track, s State, c *Candidate, now time.Time) {
 	approval, given := t.approval(c.Digest)
 	valid := given && approval.Serial >= c.Serial
@@ -274,33 +272,33 @@ func decide(t Track, s State, c *Candidate, now time.Time) {
 	case valid:
 		say(Approved, "approved by its digest")
 	case given:
-		say(NeedsApproval, fmt.Sprintf("the approval was for what the tag named before (serial %d, now %d): look again, and approve again", approval.Serial, c.Serial))
+		say(NeedsApproval, fmt.Sprintf("the approval was for an earlier image of the tag (serial %d, now %d): check it and approve again", approval.Serial, c.Serial))
 	default:
-		say(byItself(t, c, now))
+		say(decideAutomatic(t, c, now))
 	}
 }
 
-// blocked says what a plain approval does not help against, "" if nothing.
+// blocked returns why a plain approval does not suffice, "" if it does.
 func blocked(t Track, s State, c *Candidate, approval Approval, valid bool) string {
 	reason, refused := t.Refused[c.Digest]
 	switch {
 	case refused:
 		return fmt.Sprintf("refused: %s (take it out of spec.refused to allow it)", or(reason, "no reason given"))
 	case c.Class == TagVersionMismatch:
-		return "nobody can take it: the publisher must give it the tag of its version"
-	case s.left(c.Digest) && !valid:
-		return "somebody rolled back from it; it stays refused until a newer one comes, or refit tags approve names it again"
+		return "no approval helps: the publisher must push it under the tag of its version"
+	case s.wasRolledBack(c.Digest) && !valid:
+		return "it was rolled back; it stays refused until a newer image appears, or until refit tags approve names it again"
 	case c.Class != Backwards && c.Class != Unordered, valid && approval.AnyOrder:
 		return ""
 	}
-	return "nothing goes backwards by itself; if that is meant, refit tags approve --any-order"
+	return "refit never moves to an older image by itself; to allow it, use refit tags approve --any-order"
 }
 
-// byItself says whether a candidate that nobody approved moves, and why not.
-func byItself(t Track, c *Candidate, now time.Time) (Decision, string) {
+// decideAutomatic decides about a candidate without an approval.
+func decideAutomatic(t Track, c *Candidate, now time.Time) (Decision, string) {
 	switch {
 	case c.Class == Adopt:
-		return Automatic, "nothing changes but the name"
+		return Automatic, "only the name changes"
 	case c.Class == Security && !c.Vouched && !t.permits(c):
 		return NeedsApproval, "a label alone lifts no approval: it counts as Rebuild, which does not move by itself here (spec.automatic)"
 	case !t.permits(c):
@@ -315,8 +313,8 @@ func byItself(t Track, c *Candidate, now time.Time) (Decision, string) {
 	return Automatic, string(c.Class) + " moves by itself here"
 }
 
-// permits reports whether the track lets a class move by itself. A security rebuild is
-// a rebuild too; more only if somebody vouches for its label.
+// permits reports whether the track rolls out a class by itself. A security rebuild is also a
+// rebuild; its own class counts only if an approved bundle confirms the label.
 func (t Track) permits(c *Candidate) bool {
 	if c.Class == Security {
 		return t.Auto[Rebuild] || c.Vouched && t.Auto[Security]
@@ -324,16 +322,16 @@ func (t Track) permits(c *Candidate) bool {
 	return t.Auto[c.Class]
 }
 
-// by whom a candidate is taken.
-func (t Track) by(c Candidate) string {
+// actor returns by whom a candidate was selected.
+func (t Track) actor(c Candidate) string {
 	a, given := t.approval(c.Digest)
 	switch {
 	case c.Decision != Approved || !given:
 		return "automatic"
 	case a.Reason != "":
-		return or(a.By, "somebody") + ": " + a.Reason
+		return or(a.By, "an unnamed user") + ": " + a.Reason
 	}
-	return or(a.By, "somebody")
+	return or(a.By, "an unnamed user")
 }
 
 // approval of a digest, the latest.

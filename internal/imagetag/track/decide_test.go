@@ -61,7 +61,7 @@ func runs(i Image) State {
 
 // look takes an image in, and decides.
 func look(t Track, s State, f Found, now time.Time, images ...Image) (State, []Candidate) {
-	return Decide(t, Take(s, Look{Images: images}, now), f, now)
+	return Decide(t, Observe(s, Observation{Images: images}, now), f, now)
 }
 
 // Which change is of which class, and who decides.
@@ -78,18 +78,18 @@ func TestDecide(t *testing.T) {
 	}{
 		"a rebuild moves by itself where that is allowed":             {rev(Rebuild), image("b", "2.6.2-rev1-b5.2"), Rebuild, Automatic, true, ""},
 		"a rebuild waits for a person where it is not":                {rev(), image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "spec.automatic"},
-		"b10 is above b9, whatever the alphabet says":                 {rev(Rebuild), image("b", "2.6.2-rev1-b10.1"), Rebuild, Automatic, true, ""},
+		"b10 is above b9, unlike in the alphabet":                     {rev(Rebuild), image("b", "2.6.2-rev1-b10.1"), Rebuild, Automatic, true, ""},
 		"a vouched rebuild for security is a class of its own":        {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
 		"a label alone lifts no approval":                             {rev(Security), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "label alone"},
 		"a label alone counts as a rebuild":                           {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, Automatic, true, ""},
 		"a node needs the workload: a label alone does not move it":   {critical(Security, Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "node needs"},
 		"a node needs the workload: a vouched security rebuild moves": {critical(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
-		"a mended definition waits for a person":                      {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
+		"a fixed definition waits for a person":                       {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
 		"a new version waits for a person":                            {rev(Rebuild), image("b", "2.7.0-rev1-b1.1", func(i *Image) { i.Tag = "2.7.0-rev1" }), NewVersion, NeedsApproval, false, ""},
-		"a tag that lies is for nobody":                               {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagVersionMismatch, Blocked, false, "2.6.3"},
+		"a version mismatch is blocked":                               {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagVersionMismatch, Blocked, false, "2.6.3"},
 		"a tag may name a part of the version":                        {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.2.15" }), Rebuild, Automatic, true, ""},
 		"an older build does not come by itself":                      {rev(Rebuild), image("b", "2.6.2-rev1-b4.9"), Backwards, Blocked, false, "--any-order"},
-		"without a long tag nobody knows which is newer":              {rev(Rebuild), image("b", ""), Unordered, Blocked, false, "no long tag"},
+		"without a long tag the order is unknown":                     {rev(Rebuild), image("b", ""), Unordered, Blocked, false, "no long tag"},
 		"a long tag that was overwritten":                             {rev(Rebuild), image("b", "2.6.2-rev1-b5.1"), Unordered, Blocked, false, "overwrote"},
 		"a node needs the workload: a rebuild waits for a person": {func() Track { x := rev(Rebuild); x.Critical = true; return x }(),
 			image("b", "2.6.2-rev1-b5.2"), Rebuild, NeedsApproval, false, "node needs"},
@@ -117,7 +117,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := Take(runs(a), Look{Images: []Image{c.now}}, noon)
+			s := Observe(runs(a), Observation{Images: []Image{c.now}}, noon)
 			cs := candidates(c.track, s, Found{}, noon)
 			if len(cs) != 1 || cs[0].Class != c.class || cs[0].Decision != c.decision || !strings.Contains(cs[0].Why, c.says) {
 				t.Fatalf("want %s %s with %q, got %+v", c.class, c.decision, c.says, cs)
@@ -143,13 +143,13 @@ func TestTheFirstLook(t *testing.T) {
 		decision Decision
 	}{
 		"what the tag names runs everywhere: it gets its digest": {[]string{d("b")}, nil, Adopt, Automatic},
-		"nothing runs":                                         {nil, nil, Adopt, Automatic},
-		"an older build runs on some nodes":                    {[]string{d("b"), d("a")}, []Image{old}, Rebuild, NeedsApproval},
-		"something runs that nobody knows: a person must look": {[]string{d("c")}, nil, Unordered, Blocked},
+		"nothing runs":                                 {nil, nil, Adopt, Automatic},
+		"an older build runs on some nodes":            {[]string{d("b"), d("a")}, []Image{old}, Rebuild, NeedsApproval},
+		"an unknown image runs: a person must approve": {[]string{d("c")}, nil, Unordered, Blocked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := Take(State{History: c.history}, Look{Images: []Image{now}}, noon)
+			s := Observe(State{History: c.history}, Observation{Images: []Image{now}}, noon)
 			cs := candidates(rev(), s, Found{Running: c.running}, noon)
 			if len(cs) != 1 || cs[0].Class != c.class || cs[0].Decision != c.decision {
 				t.Fatalf("%+v", cs)
@@ -158,8 +158,8 @@ func TestTheFirstLook(t *testing.T) {
 	}
 }
 
-// Who goes back is not brought forward again by a look, whichever way it
-// was done; a newer image, or a person's later word, ends it.
+// After a rollback of any kind, no observation selects the digest again. A newer image, or a
+// later approval, ends this.
 func TestRollback(t *testing.T) {
 	a, b, c := image("a", "2.6.2-rev1-b5.1"), image("b", "2.6.2-rev1-b5.2"), image("c", "2.6.2-rev1-b5.3")
 	auto := rev(Rebuild)
@@ -208,7 +208,7 @@ func TestRollback(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a digest that somebody took out is not put back", func(t *testing.T) {
+	t.Run("a digest that a user removed is not restored", func(t *testing.T) {
 		t.Parallel()
 		s, cs := look(auto, onB, Found{Workloads: []Workload{{Key: "Deployment/shop/app", Before: b.Digest}}, Running: []string{a.Digest}}, noon, b)
 		if s.Approved != nil || len(cs) != 1 || cs[0].Decision != Blocked {
@@ -222,7 +222,7 @@ func TestRollback(t *testing.T) {
 			t.Fatal("the newer one does not come")
 		}
 	})
-	t.Run("with nothing to go back to it stays", func(t *testing.T) {
+	t.Run("without an earlier image it stays", func(t *testing.T) {
 		t.Parallel()
 		x := auto
 		x.Refused = map[string]string{a.Digest: "slow"}
@@ -272,9 +272,9 @@ func TestNeverBackwards(t *testing.T) {
 			}
 			before := s.Approved
 			serial := s.Serial
-			next, _ := Decide(x, Take(s, Look{Images: []Image{i}}, noon), f, noon.Add(time.Duration(step)*time.Minute))
+			next, _ := Decide(x, Observe(s, Observation{Images: []Image{i}}, noon), f, noon.Add(time.Duration(step)*time.Minute))
 			if next.Serial < serial {
-				t.Fatal("the serial went back")
+				t.Fatal("the serial decreased")
 			}
 			undone := len(next.RolledBack) > 0 && next.RolledBack[len(next.RolledBack)-1].Serial > serial
 			if undone { // a person left the one for the other

@@ -10,9 +10,9 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
-// Follow lists the tags to ask for: the one that is followed; of a tier the one
-// that what runs came by, the newest of its application version, and the newest
-// of all in range. listed are the repository's tags; a single tag needs none.
+// Follow returns the tags to resolve. For a single tag it is that tag, and listed may be empty.
+// For a tier it is the approved image's tag, the newest tag of its application version, and the
+// newest of all in range. listed are the repository's tags.
 func Follow(t Track, s State, listed []string) []string {
 	if t.Tag != "" {
 		return []string{t.Tag}
@@ -33,15 +33,15 @@ func Follow(t Track, s State, listed []string) []string {
 	if s.Approved != nil && s.Approved.Tag != "" {
 		current, _ = t.Scheme.Parse(s.Approved.Tag)
 		add(s.Approved.Tag)
-		add(newest(all, func(p imagetag.Tag) bool { return p.Variant == current.Variant && p.App == current.App }))
+		add(newestTag(all, func(p imagetag.Tag) bool { return p.Variant == current.Variant && p.App == current.App }))
 	}
-	add(newest(all, func(p imagetag.Tag) bool { return p.Variant == current.Variant }))
+	add(newestTag(all, func(p imagetag.Tag) bool { return p.Variant == current.Variant }))
 	return out
 }
 
-// newest of the tags that count; those that cannot be compared with it are
+// newestTag of the tags that count; those that cannot be compared with it are
 // passed over.
-func newest(all []imagetag.Tag, counts func(imagetag.Tag) bool) string {
+func newestTag(all []imagetag.Tag, counts func(imagetag.Tag) bool) string {
 	var best imagetag.Tag
 	for _, p := range all {
 		if !counts(p) {
@@ -121,7 +121,7 @@ func LongTags(t Track, pointer string, listed []string) []string {
 	var points []imagetag.Tag
 	for _, text := range listed {
 		p, err := t.Scheme.Parse(text)
-		if err == nil && p.Point() && belongs(p, want) {
+		if err == nil && p.Point() && mayBeBehind(p, want) {
 			points = append(points, p)
 		}
 	}
@@ -141,8 +141,8 @@ func LongTags(t Track, pointer string, listed []string) []string {
 	return out
 }
 
-// belongs reports whether a build may be behind a pointer.
-func belongs(p, pointer imagetag.Tag) bool {
+// mayBeBehind reports whether a build may be behind a pointer.
+func mayBeBehind(p, pointer imagetag.Tag) bool {
 	switch {
 	case pointer.Tier == imagetag.Floating && !beginsWithDigit(pointer.App):
 		return true

@@ -16,9 +16,9 @@ type NodePod struct {
 	Containers []Container
 	// Ready: the kubelet calls the pod so.
 	Ready bool
-	// Sick is why nothing may begin on the node now, Busy who runs steps there; ""
-	// if nothing and nobody.
-	Sick, Busy string
+	// Unready is why no step may start on the node now, Busy whose steps run there; "" for
+	// none.
+	Unready, Busy string
 	// Ending: it still runs what this track has permitted before, of another image
 	// or at an earlier try.
 	Ending bool
@@ -34,10 +34,10 @@ type NodeRun struct {
 	// anything.
 	State           string
 	Reason, Message string
-	// Because of what it is taken back.
-	Because string
-	// Took is how long it was, once it has ended.
-	Took time.Duration
+	// UndoReason is why it is rolled back.
+	UndoReason string
+	// Duration is how long it was, once it has ended.
+	Duration time.Duration
 }
 
 // States of a NodeRun. The words are those of the API.
@@ -50,25 +50,25 @@ const (
 
 // Reasons with which a node has failed and stands as before. The words are those
 // of the API.
-var asBefore = []string{"StaticPodNotReady", "StaticPodRefused", "ImagesMissing"}
+var unchangedReasons = []string{"StaticPodNotReady", "StaticPodRefused", "ImagesMissing"}
 
 // NodeStep permits one node to write its static pod, or to take that back.
 type NodeStep struct {
 	// Node, "" for none.
-	Node    string
-	Attempt int32
-	Undo    bool
-	Because string
+	Node       string
+	Attempt    int32
+	Undo       bool
+	UndoReason string
 }
 
-// Gate is what keeps static pods from being begun: who has the turn, which
-// ClusterUpdate moves nodes, what is wrong with the control plane; "" for nothing.
+// Gate has what keeps static pods from starting: the target that has the turn, the
+// ClusterUpdate that moves nodes, the fault of the control plane; "" for none.
 type Gate struct {
 	Turn, Update, ControlPlane string
 }
 
-// RewriteLong is Rewrite for static pods: nobody follows a tag there, so the image
-// is named by its long tag.
+// RewriteLong is Rewrite for static pods. A manifest file follows no tag, so it names the image
+// by its long tag.
 func RewriteLong(image string, approved *Image) (out string, changed bool) {
 	long := *approved
 	long.Tag = or(approved.Long, approved.Tag)
@@ -82,13 +82,13 @@ func (n *NodePod) changes(approved *Image) bool {
 	})
 }
 
-// runs reports whether a node was permitted and has not ended.
-func (n *NodePod) runs() bool {
+// isRunning reports whether a node was permitted and has not ended.
+func (n *NodePod) isRunning() bool {
 	return n.Run != nil && (n.Run.State == "" || n.Run.State == RunRunning)
 }
 
-// inOrder: workers first, then control-plane nodes, by name.
-func (w *Target) inOrder() []*NodePod {
+// nodesInOrder: workers first, then control-plane nodes, by name.
+func (w *Target) nodesInOrder() []*NodePod {
 	out := make([]*NodePod, len(w.Nodes))
 	for i := range w.Nodes {
 		out[i] = &w.Nodes[i]
@@ -103,12 +103,12 @@ func (w *Target) inOrder() []*NodePod {
 	return out
 }
 
-// static is a target of kind StaticPod.
-func (r *roll) static(w *Target, i int) (state, message string) {
+// staticPodState is a target of kind StaticPod.
+func (r *roll) staticPodState(w *Target, i int) (state, message string) {
 	changes := w.Changes(r.approved)
 	switch {
 	case w.Kubeadm && changes:
-		return Stopped, "it is a static pod of kubeadm, which has its version: a ClusterUpdate moves it, a track never does"
+		return Stopped, "it is a static pod of kubeadm: only a ClusterUpdate changes it"
 	case w.Kubeadm:
 		return Current, ""
 	case r.propose && changes:
@@ -116,65 +116,65 @@ func (r *roll) static(w *Target, i int) (state, message string) {
 	case r.propose:
 		return Current, ""
 	}
-	order := w.inOrder()
+	order := w.nodesInOrder()
 	for _, n := range order {
-		if state, message := r.begun(w, i, n); state != "" {
+		if state, message := r.startedState(w, i, n); state != "" {
 			r.busy = or(r.busy, w.Key())
 			return state, message
 		}
 	}
 	if !changes {
-		return r.settled(w, order)
+		return r.settledState(w, order)
 	}
-	if state, message := r.mayBegin(w); state != "" {
+	if state, message := r.startBlocked(w); state != "" {
 		return state, message
 	}
-	return r.next(w, i, order)
+	return r.startNextNode(w, i, order)
 }
 
-// begun says how far a node is that was permitted and is not done; state is "" if
-// it was not, or is.
-func (r *roll) begun(w *Target, i int, n *NodePod) (state, message string) {
+// startedState returns the state of a node that has a permission and is not done; state is ""
+// for any other node.
+func (r *roll) startedState(w *Target, i int, n *NodePod) (state, message string) {
 	run := n.Run
 	switch {
 	case n.Ending:
 		r.step.Turn, r.step.TurnOf = n.Node, i
-		return Rolling, fmt.Sprintf("node %s ends what it was permitted before", n.Node)
+		return Rolling, fmt.Sprintf("node %s finishes an earlier step", n.Node)
 	case run == nil:
 		return "", ""
-	case n.runs():
+	case n.isRunning():
 		r.step.Turn, r.step.TurnOf = n.Node, i
 		if run.Undo {
-			return Rolling, fmt.Sprintf("node %s takes it back: %s", n.Node, or(run.Message, "its agent was told"))
+			return Rolling, fmt.Sprintf("node %s rolls back: %s", n.Node, or(run.Message, "its agent has the permission"))
 		}
-		return Rolling, fmt.Sprintf("node %s, %s: %s", n.Node, w.count(r.approved), or(run.Message, "its agent was told"))
+		return Rolling, fmt.Sprintf("node %s, %s: %s", n.Node, w.countDone(r.approved), or(run.Message, "its agent has the permission"))
 	case run.State == RunSucceeded && !n.changes(r.approved):
 		return "", ""
-	case run.State == RunFailed && !run.Undo && !slices.Contains(asBefore, run.Reason):
+	case run.State == RunFailed && !run.Undo && !slices.Contains(unchangedReasons, run.Reason):
 		r.step.Turn, r.step.TurnOf = n.Node, i
-		r.step.Node = NodeStep{Node: n.Node, Attempt: run.Attempt + 1, Undo: true, Because: run.Message}
-		return Rolling, fmt.Sprintf("node %s is to take it back: %s", n.Node, run.Message)
+		r.step.Node = NodeStep{Node: n.Node, Attempt: run.Attempt + 1, Undo: true, UndoReason: run.Message}
+		return Rolling, fmt.Sprintf("node %s must roll back: %s", n.Node, run.Message)
 	}
-	return Stopped, fmt.Sprintf("node %s %s; no other node is begun; %s", n.Node, run.halted(), cure)
+	return Stopped, fmt.Sprintf("node %s %s; no other node starts; %s", n.Node, run.describeHalt(), retryFix)
 }
 
-// halted says how a node has ended so that no other one is begun.
-func (run *NodeRun) halted() string {
+// describeHalt returns the end of a node's step that stops the roll-out.
+func (run *NodeRun) describeHalt() string {
 	switch {
 	case run.State == RunSucceeded:
-		return "had it, and somebody has put another image into its manifest since"
+		return "had it, but its manifest has another image now"
 	case run.State == RunUndone:
-		return "has it as before: " + or(run.Because, run.Message)
+		return "rolled back: " + or(run.UndoReason, run.Message)
 	case run.Undo:
-		return fmt.Sprintf("could not take it back: %s (because: %s)", run.Message, run.Because)
+		return fmt.Sprintf("could not roll back: %s (cause: %s)", run.Message, run.UndoReason)
 	}
 	return "failed: " + run.Message
 }
 
-const cure = "raise spec.retry (refit tags retry) to try it again, or refit tags rollback"
+const retryFix = "raise spec.retry (refit tags retry) to try it again, or refit tags rollback"
 
-// count of the nodes that have it.
-func (w *Target) count(approved *Image) string {
+// countDone of the nodes that have it.
+func (w *Target) countDone(approved *Image) string {
 	done := 0
 	for i := range w.Nodes {
 		if !w.Nodes[i].changes(approved) {
@@ -184,8 +184,8 @@ func (w *Target) count(approved *Image) string {
 	return fmt.Sprintf("%d of %d nodes have it", done, len(w.Nodes))
 }
 
-// settled: every node has it; they must be well, too.
-func (r *roll) settled(w *Target, order []*NodePod) (state, message string) {
+// settledState: every node has it; they must be well, too.
+func (r *roll) settledState(w *Target, order []*NodePod) (state, message string) {
 	for _, n := range order {
 		if !n.Ready {
 			r.busy = or(r.busy, w.Key())
@@ -195,14 +195,14 @@ func (r *roll) settled(w *Target, order []*NodePod) (state, message string) {
 	return Current, ""
 }
 
-// mayBegin says why no further node may begin, "" if one may.
-func (r *roll) mayBegin(w *Target) (state, message string) {
+// startBlocked returns why no further node may start, "" if one may.
+func (r *roll) startBlocked(w *Target) (state, message string) {
 	switch {
 	case !r.pre.Wanted:
-		return Stopped, "a static pod is given only an image that its node holds already, and spec.preload is false"
+		return Stopped, "a static pod gets only an image that its node has already, and spec.preload is false"
 	case !r.pre.ready():
 		r.busy = or(r.busy, "the nodes")
-		return Preloading, r.preloading()
+		return Preloading, r.describePreload()
 	case r.busy != "":
 		return Waiting, "it is the turn of " + r.busy
 	case w.Denied != "":
@@ -217,8 +217,8 @@ func (r *roll) mayBegin(w *Target) (state, message string) {
 	return "", ""
 }
 
-// next begins the next node, if those before it are well.
-func (r *roll) next(w *Target, i int, order []*NodePod) (state, message string) {
+// startNextNode starts the next node if those before it are ready.
+func (r *roll) startNextNode(w *Target, i int, order []*NodePod) (state, message string) {
 	r.busy = w.Key()
 	why := ""
 	for _, n := range order {
@@ -230,12 +230,12 @@ func (r *roll) next(w *Target, i int, order []*NodePod) (state, message string) 
 			return Waiting, fmt.Sprintf("control-plane node %s waits: %s", n.Node, r.gate.ControlPlane)
 		case n.Busy != "":
 			why = or(why, fmt.Sprintf("node %s waits: it runs steps of %s", n.Node, n.Busy))
-		case n.Sick != "":
-			why = or(why, fmt.Sprintf("node %s waits: %s", n.Node, n.Sick))
+		case n.Unready != "":
+			why = or(why, fmt.Sprintf("node %s waits: %s", n.Node, n.Unready))
 		default:
 			r.step.Turn, r.step.TurnOf = n.Node, i
 			r.step.Node = NodeStep{Node: n.Node, Attempt: 1}
-			return Rolling, fmt.Sprintf("node %s is begun; %s", n.Node, w.count(r.approved))
+			return Rolling, fmt.Sprintf("node %s starts; %s", n.Node, w.countDone(r.approved))
 		}
 	}
 	return Waiting, why

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Taken says how an image came to be approved in this very look: of which class,
+// Selection says how an image came to be approved in this very look: of which class,
 // by whom, and in the place of which.
-type Taken struct {
+type Selection struct {
 	Class Class
 	By    string
 	From  *Image
@@ -19,9 +19,9 @@ type Release struct {
 	From, FromLong string
 	Class          Class
 	By             string
-	// TakenAt, when the first target was begun, when it was over; zero while not.
-	TakenAt, StartedAt, EndedAt time.Time
-	Result, Message             string
+	// SelectedAt; StartedAt of the first target; EndedAt. Zero until then.
+	SelectedAt, StartedAt, EndedAt time.Time
+	Result, Message                string
 }
 
 // Results of a Release. The words are those of the API.
@@ -37,38 +37,38 @@ const (
 // maxReleases that are remembered.
 const maxReleases = 20
 
-// Record takes into the records, the latest first, what was decided and how far
-// the targets are. A look at which nothing happened changes nothing.
-func Record(list []Release, s State, rows []Row, now time.Time) []Release {
+// RecordRelease updates the records, the latest first, with the decision and the progress of
+// the targets. Without news it changes nothing.
+func RecordRelease(list []Release, s State, rows []Row, now time.Time) []Release {
 	list = slices.Clone(list)
 	a := s.Approved
-	if len(list) > 0 && !list[0].of(a) {
-		list[0].leave(&s, now)
+	if len(list) > 0 && !list[0].isFor(a) {
+		list[0].close(&s, now)
 	}
 	if a == nil {
 		return list
 	}
-	if len(list) == 0 || !list[0].of(a) {
-		list = append([]Release{begin(&s)}, list...)
+	if len(list) == 0 || !list[0].isFor(a) {
+		list = append([]Release{newRelease(&s)}, list...)
 		list = list[:min(len(list), maxReleases)]
 	}
-	list[0].follow(rows, now)
+	list[0].updateResult(rows, now)
 	return list
 }
 
-// of reports whether a record is about what is approved now.
-func (r *Release) of(a *Image) bool {
-	return a != nil && r.Digest == a.Digest && r.TakenAt.Equal(a.At)
+// isFor reports whether a record is about what is approved now.
+func (r *Release) isFor(a *Image) bool {
+	return a != nil && r.Digest == a.Digest && r.SelectedAt.Equal(a.At)
 }
 
-// begin the record of what is approved now.
-func begin(s *State) Release {
-	r := Release{Digest: s.Approved.Digest, Long: s.Approved.Long, TakenAt: s.Approved.At, Result: ResultRolling, By: "unknown: it was taken before records were kept"}
+// newRelease the record of what is approved now.
+func newRelease(s *State) Release {
+	r := Release{Digest: s.Approved.Digest, Long: s.Approved.Long, SelectedAt: s.Approved.At, Result: ResultRolling, By: "unknown: it was taken before records were kept"}
 	var from *Image
 	if len(s.History) > 0 {
 		from = &s.History[0]
 	}
-	if t := s.Taken; t != nil {
+	if t := s.Selection; t != nil {
 		r.Class, r.By, from = t.Class, t.By, t.From
 	}
 	if from != nil {
@@ -77,8 +77,8 @@ func begin(s *State) Release {
 	return r
 }
 
-// leave closes a record when another image, or none, is approved.
-func (r *Release) leave(s *State, now time.Time) {
+// close closes a record when another image, or none, is approved.
+func (r *Release) close(s *State, now time.Time) {
 	i := slices.IndexFunc(s.RolledBack, func(b RolledBack) bool { return b.Digest == r.Digest })
 	switch {
 	case r.Result == ResultRolledBack, r.Result == ResultReplaced:
@@ -89,8 +89,8 @@ func (r *Release) leave(s *State, now time.Time) {
 	}
 }
 
-// follow the targets of what is approved, until all have it.
-func (r *Release) follow(rows []Row, now time.Time) {
+// updateResult the targets of what is approved, until all have it.
+func (r *Release) updateResult(rows []Row, now time.Time) {
 	if r.Result == ResultDone {
 		return
 	}

@@ -60,7 +60,7 @@ func TestTwoCandidates(t *testing.T) {
 			x := rev(tc.auto...)
 			tc.change(&x)
 			for _, images := range [][]Image{{b, c}, {c, b}} {
-				s := Take(runs(a), Look{Images: []Image{b, c}}, noon)
+				s := Observe(runs(a), Observation{Images: []Image{b, c}}, noon)
 				if images[0].Digest == c.Digest { // the order of the pointers does not matter
 					slices.Reverse(s.Pointers)
 				}
@@ -99,15 +99,15 @@ func TestAnApprovedStepBackStays(t *testing.T) {
 	if s.Approved.Digest != old.Digest || !s.Approved.At.Equal(noon) || s.Serial != 3 || cmp.Diff([]RolledBack{want}, s.RolledBack) != "" || len(left) != 0 {
 		t.Fatalf("%+v, left %s", s, decisions(left))
 	}
-	if s.Taken == nil || s.Taken.By != "ann: b5.2 loses mail" || s.Taken.From.Digest != now.Digest || s.Taken.Class != Backwards {
-		t.Errorf("%+v", s.Taken)
+	if s.Selection == nil || s.Selection.By != "ann: b5.2 loses mail" || s.Selection.From.Digest != now.Digest || s.Selection.Class != Backwards {
+		t.Errorf("%+v", s.Selection)
 	}
 	for range 5 {
 		next, cs := look(x, s, Found{}, noon.Add(time.Hour), at("2.6.2", now), at("2.6.2-rev1", old))
 		if next.Approved.Digest != old.Digest || decisions(cs) != "b Blocked" || !strings.Contains(cs[0].Why, "rolled back") {
 			t.Fatalf("%s, approved %s", decisions(cs), next.Approved.Name())
 		}
-		next.Taken = s.Taken
+		next.Selection = s.Selection
 		s = next
 	}
 }
@@ -136,11 +136,11 @@ func TestAFrozenTrackTakesNothing(t *testing.T) {
 func TestPointersGoAndComeBack(t *testing.T) {
 	t.Parallel()
 	a := image("a", "2.6.2-rev1-b5.1")
-	s := Take(State{}, Look{Images: []Image{at("z", image("b", "")), a}}, noon)
+	s := Observe(State{}, Observation{Images: []Image{at("z", image("b", "")), a}}, noon)
 	if s.Serial != 2 || s.Pointers[0].Tag != "2.6.2-rev1" || s.Pointers[0].Serial != 2 || !s.Pointers[0].At.Equal(noon) || s.Pointers[1].Tag != "z" {
 		t.Fatalf("%+v", s)
 	}
-	gone := Take(s, Look{Gone: []string{"2.6.2-rev1", "never"}}, noon.Add(time.Hour))
+	gone := Observe(s, Observation{Gone: []string{"2.6.2-rev1", "never"}}, noon.Add(time.Hour))
 	if len(gone.Pointers) != 1 || !gone.Pointers[0].Gone || gone.Pointers[0].Digest != a.Digest || gone.Serial != 2 {
 		t.Fatalf("%+v", gone)
 	}
@@ -148,25 +148,25 @@ func TestPointersGoAndComeBack(t *testing.T) {
 		t.Errorf("a tag that is gone names a candidate: %+v", cs)
 	}
 	richer := image("a", "other", func(i *Image) { i.App, i.Same, i.Size, i.Security = "2.6.2", []string{d("e")}, 7, true })
-	back := Take(gone, Look{Images: []Image{richer}}, noon.Add(2*time.Hour))
+	back := Observe(gone, Observation{Images: []Image{richer}}, noon.Add(2*time.Hour))
 	want := Pointer{Image: Image{Digest: a.Digest, Tag: a.Tag, Long: a.Long, App: "2.6.2", Same: []string{d("e")}, Size: 7, Security: true, At: noon}, Serial: 2}
 	if diff := cmp.Diff([]Pointer{want}, back.Pointers); diff != "" || back.Serial != 2 {
 		t.Error(diff)
 	}
-	poorer := Take(back, Look{Images: []Image{image("a", "")}}, noon.Add(3*time.Hour))
+	poorer := Observe(back, Observation{Images: []Image{image("a", "")}}, noon.Add(3*time.Hour))
 	if diff := cmp.Diff(back.Pointers, poorer.Pointers); diff != "" {
 		t.Error("what was known is forgotten: ", diff)
 	}
-	keeps := Take(back, Look{Images: []Image{image("a", "", func(i *Image) { i.Same, i.App, i.Size = []string{d("f")}, "9", 3 })}}, noon)
+	keeps := Observe(back, Observation{Images: []Image{image("a", "", func(i *Image) { i.Same, i.App, i.Size = []string{d("f")}, "9", 3 })}}, noon)
 	if diff := cmp.Diff(back.Pointers, keeps.Pointers); diff != "" {
 		t.Error("what was known is replaced: ", diff)
 	}
 	approved := Image{Digest: a.Digest, Tag: a.Tag}
-	s = Take(State{Approved: &approved}, Look{Images: []Image{at("z", image("b", "b-long")), richer}}, noon)
+	s = Observe(State{Approved: &approved}, Observation{Images: []Image{at("z", image("b", "b-long")), richer}}, noon)
 	if s.Approved.App != "2.6.2" || s.Approved.Long != "other" || approved.App != "" {
 		t.Errorf("what runs learns of its own digest alone: %+v (before %+v)", s.Approved, approved)
 	}
-	if moved := Take(s, Look{Images: []Image{image("e", "")}}, noon); moved.Serial != s.Serial+1 || moved.Pointers[0].Serial != s.Serial+1 {
+	if moved := Observe(s, Observation{Images: []Image{image("e", "")}}, noon); moved.Serial != s.Serial+1 || moved.Pointers[0].Serial != s.Serial+1 {
 		t.Errorf("%+v", moved)
 	}
 }
@@ -194,7 +194,7 @@ func TestWhoMovesByItself(t *testing.T) {
 		"a node needs it: a vouched security":        {critical(Security), Security, true, Automatic, ""},
 		"a node needs it: security, a label alone":   {critical(Rebuild, Security), Security, false, NeedsApproval, "a node needs"},
 	} {
-		d, why := byItself(tc.track, &Candidate{Image: Image{Vouched: tc.vouched}, Class: tc.class}, noon)
+		d, why := decideAutomatic(tc.track, &Candidate{Image: Image{Vouched: tc.vouched}, Class: tc.class}, noon)
 		if d != tc.decision || !strings.Contains(why, tc.says) {
 			t.Errorf("%s: %s (%s)", name, d, why)
 		}
@@ -221,7 +221,7 @@ func TestBefore(t *testing.T) {
 		"of two automatic the newer":         {c(Automatic, 1, newer), c(Automatic, 2, older), true},
 		"of two automatic the older":         {c(Automatic, 2, older), c(Automatic, 1, newer), false},
 	} {
-		if got := before(rev(), tc.a, tc.b); got != tc.want {
+		if got := preferred(rev(), tc.a, tc.b); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -231,7 +231,7 @@ func TestBefore(t *testing.T) {
 		t.Errorf("of two that are equal the first: %+v %t", a, ok)
 	}
 	if _, ok := x.approval("c"); ok {
-		t.Error("an approval that nobody gave")
+		t.Error("an approval that was not given")
 	}
 	backwards := Candidate{Class: Backwards, Image: Image{Digest: "a"}}
 	if blocked(x, State{}, &backwards, Approval{AnyOrder: true}, false) == "" {
@@ -243,7 +243,7 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// The past is bounded: ten to go back to, sixty-four that do not come back.
+// The state is bounded: ten images to roll back to, sixty-four that must not return.
 func TestThePastIsBounded(t *testing.T) {
 	t.Parallel()
 	s := State{}
@@ -255,7 +255,7 @@ func TestThePastIsBounded(t *testing.T) {
 	if len(s.History) != 10 || s.History[0].Digest != "A" || len(s.RolledBack) != 64 || s.RolledBack[63].Digest != string(rune('A'+79)) {
 		t.Errorf("%d, %d", len(s.History), len(s.RolledBack))
 	}
-	h := remember([]Image{{Digest: "a"}, {Digest: "b"}}, Image{Digest: "b", Long: "x"})
+	h := addToHistory([]Image{{Digest: "a"}, {Digest: "b"}}, Image{Digest: "b", Long: "x"})
 	if len(h) != 2 || h[0].Long != "x" || h[1].Digest != "a" {
 		t.Errorf("%+v", h)
 	}
@@ -269,27 +269,27 @@ func TestClassOfWhatRuns(t *testing.T) {
 		class    Class
 		why      string
 	}{
-		"the same bytes":                    {image("a", ""), image("a", "2.6.2-rev1-b5.1"), Adopt, "these bytes run already"},
-		"the same bytes under another name": {image("b", "", func(i *Image) { i.Same = []string{d("a")} }), image("a", ""), Adopt, "these bytes run already"},
-		"a newer build":                     {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2"), Rebuild, ""},
-		"a newer definition":                {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev2-b1.1"), ImageFix, ""},
-		"a newer version":                   {image("b", "2.6.2-rev3-b5.1"), image("a", "2.6.3-rev1-b1.1"), NewVersion, ""},
-		"an older version":                  {image("b", "2.6.3-rev1-b1.1"), image("a", "2.6.2-rev3-b5.1"), Backwards, ""},
-		"an older definition":               {image("b", "2.6.2-rev2-b1.1"), image("a", "2.6.2-rev1-b5.1"), Backwards, ""},
-		"a long tag on one side, one tag":   {image("b", "2.6.2-rev1-b5.1"), image("a", ""), Unordered, "2.6.2-rev1 names another image than before, and no long tag tells which of the two is newer"},
-		"a long tag on the other side":      {image("b", ""), image("a", "2.6.2-rev1-b5.1"), Unordered, "2.6.2-rev1 names another image than before"},
-		"no tag is known of what ran":       {Image{Digest: d("b")}, image("a", ""), Unordered, "2.6.2-rev1 names another image than before"},
-		"pointers of two definitions":       {at("2.6.2-rev1", image("b", "")), at("2.6.2-rev2", image("a", "")), ImageFix, ""},
-		"pointers of two versions":          {at("2.6.2-rev1", image("b", "")), at("2.6.3-rev1", image("a", "")), NewVersion, ""},
-		"pointers backwards":                {at("2.6.3-rev1", image("b", "")), at("2.6.2-rev1", image("a", "")), Backwards, ""},
-		"pointers of two tiers":             {at("2.6.2", image("b", "")), at("2.6.3-rev1", image("a", "")), Unordered, "2.6.3-rev1 and 2.6.2 cannot be compared, and no long tag names these images"},
-		"a pointer nobody can read":         {at("2.6.2-rev1", image("b", "")), at("!", image("a", "")), Unordered, "! and 2.6.2-rev1 cannot be compared"},
-		"another that nobody can read":      {at("!", image("b", "")), at("2.6.2-rev1", image("a", "")), Unordered, "2.6.2-rev1 and ! cannot be compared"},
-		"the tag says more than is inside":  {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6" }), TagVersionMismatch, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6"},
-		"inside is a build of it":           {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "v2.6.2-rc1" }), Rebuild, ""},
-		"inside is a longer number":         {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.21" }), TagVersionMismatch, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6.21"},
-		"only the followed tag lies":        {image("b", ""), image("a", "", func(i *Image) { i.App = "2.7.0" }), TagVersionMismatch, "tag 2.6.2-rev1 says version 2.6.2"},
-		"a floating tag says nothing":       {at("latest", image("b", "")), at("latest", image("a", "", func(i *Image) { i.App = "2.7.0" })), Unordered, "latest names another image than before"},
+		"the same bytes":                            {image("a", ""), image("a", "2.6.2-rev1-b5.1"), Adopt, "these bytes run already"},
+		"the same bytes under another name":         {image("b", "", func(i *Image) { i.Same = []string{d("a")} }), image("a", ""), Adopt, "these bytes run already"},
+		"a newer build":                             {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2"), Rebuild, ""},
+		"a newer definition":                        {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev2-b1.1"), ImageFix, ""},
+		"a newer version":                           {image("b", "2.6.2-rev3-b5.1"), image("a", "2.6.3-rev1-b1.1"), NewVersion, ""},
+		"an older version":                          {image("b", "2.6.3-rev1-b1.1"), image("a", "2.6.2-rev3-b5.1"), Backwards, ""},
+		"an older definition":                       {image("b", "2.6.2-rev2-b1.1"), image("a", "2.6.2-rev1-b5.1"), Backwards, ""},
+		"a long tag on one side, one tag":           {image("b", "2.6.2-rev1-b5.1"), image("a", ""), Unordered, "2.6.2-rev1 names another image than before, and no long tag shows which of the two is newer"},
+		"a long tag on the other side":              {image("b", ""), image("a", "2.6.2-rev1-b5.1"), Unordered, "2.6.2-rev1 names another image than before"},
+		"no tag is known of what ran":               {Image{Digest: d("b")}, image("a", ""), Unordered, "2.6.2-rev1 names another image than before"},
+		"pointers of two definitions":               {at("2.6.2-rev1", image("b", "")), at("2.6.2-rev2", image("a", "")), ImageFix, ""},
+		"pointers of two versions":                  {at("2.6.2-rev1", image("b", "")), at("2.6.3-rev1", image("a", "")), NewVersion, ""},
+		"pointers backwards":                        {at("2.6.3-rev1", image("b", "")), at("2.6.2-rev1", image("a", "")), Backwards, ""},
+		"pointers of two tiers":                     {at("2.6.2", image("b", "")), at("2.6.3-rev1", image("a", "")), Unordered, "2.6.3-rev1 and 2.6.2 cannot be compared, and no long tag names these images"},
+		"an unreadable pointer":                     {at("2.6.2-rev1", image("b", "")), at("!", image("a", "")), Unordered, "! and 2.6.2-rev1 cannot be compared"},
+		"another unreadable pointer":                {at("!", image("b", "")), at("2.6.2-rev1", image("a", "")), Unordered, "2.6.2-rev1 and ! cannot be compared"},
+		"the tag says more than is inside":          {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6" }), TagVersionMismatch, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6"},
+		"inside is a build of it":                   {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "v2.6.2-rc1" }), Rebuild, ""},
+		"inside is a longer number":                 {image("b", "2.6.2-rev1-b5.1"), image("a", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.21" }), TagVersionMismatch, "tag 2.6.2-rev1-b5.2 says version 2.6.2, the image says that it is 2.6.21"},
+		"only the followed tag has another version": {image("b", ""), image("a", "", func(i *Image) { i.App = "2.7.0" }), TagVersionMismatch, "tag 2.6.2-rev1 says version 2.6.2"},
+		"a floating tag says nothing":               {at("latest", image("b", "")), at("latest", image("a", "", func(i *Image) { i.App = "2.7.0" })), Unordered, "latest names another image than before"},
 	} {
 		class, why := Classify(rev(), &tc.from, &tc.to)
 		if class != tc.class || !strings.HasPrefix(why, tc.why) {
@@ -343,19 +343,19 @@ func TestBack(t *testing.T) {
 	t.Parallel()
 	a, b := image("a", "2.6.2-rev1-b5.1"), image("b", "2.6.2-rev1-b5.2")
 	s := State{Serial: 4, Approved: &b, History: []Image{a, image("c", "2.6.2-rev1-b4.1")}, RolledBack: []RolledBack{{Digest: a.Digest}}}
-	got := back(s, a, "me", noon)
-	if got.Serial != 5 || got.Approved.Digest != a.Digest || !got.Approved.At.Equal(noon) || len(got.History) != 1 || got.Taken == nil || got.Taken.By != "me" || got.Taken.From.Digest != b.Digest {
+	got := rollBackTo(s, a, "me", noon)
+	if got.Serial != 5 || got.Approved.Digest != a.Digest || !got.Approved.At.Equal(noon) || len(got.History) != 1 || got.Selection == nil || got.Selection.By != "me" || got.Selection.From.Digest != b.Digest {
 		t.Errorf("%+v", got)
 	}
 	if diff := cmp.Diff([]RolledBack{{Digest: b.Digest, To: a.Digest, By: "me", Serial: 5, At: noon}}, got.RolledBack); diff != "" {
 		t.Error(diff)
 	}
 	for name, w := range map[string]Workload{"it named another before": {Key: "w", Before: a.Digest, Named: a.Digest}, "it still names it": {Key: "w", Before: b.Digest, Named: b.Digest}, "it named nothing": {Key: "w", Named: a.Digest}} {
-		if got := goBack(rev(), s, Found{Workloads: []Workload{w}}, noon); got.Approved.Digest != b.Digest {
+		if got := followRollback(rev(), s, Found{Workloads: []Workload{w}}, noon); got.Approved.Digest != b.Digest {
 			t.Errorf("%s: back to %s", name, got.Approved.Name())
 		}
 	}
-	if got := named(Found{Workloads: []Workload{{Named: "x"}, {}, {Named: "y"}}}); !slices.Equal(got, []string{"x", "y"}) {
+	if got := namedDigests(Found{Workloads: []Workload{{Named: "x"}, {}, {Named: "y"}}}); !slices.Equal(got, []string{"x", "y"}) {
 		t.Error(got)
 	}
 	if CheckVersions("") != nil || CheckVersions(">=1.2") != nil || CheckVersions("nonsense") == nil {
@@ -364,7 +364,7 @@ func TestBack(t *testing.T) {
 	if got := (Summary{}).Sentence(); got != "no images" {
 		t.Error(got)
 	}
-	if got := (Summary{Changed: []Changed{{Class: Security}, {Class: TagVersionMismatch}, {Class: TagVersionMismatch}}}).Sentence(); got != "1 rebuild, 1 of them security, 2 with tags that lie" {
+	if got := (Summary{Changed: []Changed{{Class: Security}, {Class: TagVersionMismatch}, {Class: TagVersionMismatch}}}).Sentence(); got != "1 rebuild, 1 of them security, 2 with a version mismatch" {
 		t.Error(got)
 	}
 }

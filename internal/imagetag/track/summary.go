@@ -41,22 +41,21 @@ type Summary struct {
 	Same    int       `json:"same"`
 }
 
-// kept is an image of one list.
-type kept struct {
+// listedImage is an image of one list.
+type listedImage struct {
 	repository string
 	Image
 	tags []imagetag.Tag
 }
 
 // Compare says what leads from list a to list b. Tags are read under one
-// scheme; security says of a digest whether the image says that it mends a known
-// fault, and may be nil.
+// scheme; security reports whether an image's label declares a security fix, and may be nil.
 func Compare(s imagetag.Scheme, a, b []Named, security func(digest string) bool) Summary {
 	t := Track{Scheme: s}
-	old, now := gather(s, a), gather(s, b)
+	old, now := joinNames(s, a), joinNames(s, b)
 	out := Summary{Changed: []Changed{}}
-	used := map[*kept]bool{}
-	var fresh []*kept
+	used := map[*listedImage]bool{}
+	var fresh []*listedImage
 	for _, n := range now {
 		if o := withDigest(old, n); o != nil {
 			used[o] = true
@@ -86,10 +85,10 @@ func Compare(s imagetag.Scheme, a, b []Named, security func(digest string) bool)
 	return out
 }
 
-// gather joins the names of each image of each repository.
-func gather(s imagetag.Scheme, list []Named) []*kept {
-	byKey := map[string]*kept{}
-	var out []*kept
+// joinNames joins the names of each image of each repository.
+func joinNames(s imagetag.Scheme, list []Named) []*listedImage {
+	byKey := map[string]*listedImage{}
+	var out []*listedImage
 	for _, n := range list {
 		ref, err := imagetag.ParseRef(n.Name)
 		if err != nil {
@@ -97,7 +96,7 @@ func gather(s imagetag.Scheme, list []Named) []*kept {
 		}
 		k := byKey[ref.Repository+" "+n.Digest]
 		if k == nil {
-			k = &kept{repository: ref.Repository, Image: Image{Digest: n.Digest}}
+			k = &listedImage{repository: ref.Repository, Image: Image{Digest: n.Digest}}
 			byKey[ref.Repository+" "+n.Digest] = k
 			out = append(out, k)
 		}
@@ -116,16 +115,16 @@ func gather(s imagetag.Scheme, list []Named) []*kept {
 	return out
 }
 
-func (k *kept) title() string { return or(k.Long, or(k.Tag, text.ShortDigest(k.Digest))) }
+func (k *listedImage) title() string { return or(k.Long, or(k.Tag, text.ShortDigest(k.Digest))) }
 
-func (k *kept) variant() string {
+func (k *listedImage) variant() string {
 	if len(k.tags) == 0 {
 		return ""
 	}
 	return k.tags[0].Variant
 }
 
-func withDigest(list []*kept, n *kept) *kept {
+func withDigest(list []*listedImage, n *listedImage) *listedImage {
 	for _, k := range list {
 		if k.repository == n.repository && k.Digest == n.Digest {
 			return k
@@ -136,8 +135,8 @@ func withDigest(list []*kept, n *kept) *kept {
 
 // predecessor is what an image takes the place of: the one that had one of its
 // names, else the one of its repository and variant that nothing else replaces.
-func predecessor(t Track, old []*kept, n *kept, used map[*kept]bool) *kept {
-	var best *kept
+func predecessor(t Track, old []*listedImage, n *listedImage, used map[*listedImage]bool) *listedImage {
+	var best *listedImage
 	for _, o := range old {
 		switch {
 		case o.repository != n.repository || used[o] || o.variant() != n.variant():
@@ -155,7 +154,7 @@ func predecessor(t Track, old []*kept, n *kept, used map[*kept]bool) *kept {
 }
 
 // shares reports whether two images had one of their tags each in its turn.
-func (k *kept) shares(n *kept) bool {
+func (k *listedImage) shares(n *listedImage) bool {
 	return slices.ContainsFunc(k.tags, func(x imagetag.Tag) bool {
 		return slices.ContainsFunc(n.tags, func(y imagetag.Tag) bool { return x.Text == y.Text })
 	})
@@ -186,7 +185,7 @@ func (s Summary) Sentence() string {
 	add(n[NewVersion], "new version", "new versions", "")
 	add(n[Backwards], "older than before", "older than before", "")
 	add(n[Unordered], "other of unknown order", "others of unknown order", "")
-	add(n[TagVersionMismatch], "with a tag that lies", "with tags that lie", "")
+	add(n[TagVersionMismatch], "with a version mismatch", "with a version mismatch", "")
 	add(n[New], "new image", "new images", "")
 	add(n[Gone], "gone", "gone", "")
 	add(s.Same, "same", "same", "")

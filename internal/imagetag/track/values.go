@@ -43,19 +43,19 @@ const SecurityLabel = "dev.refit.severity"
 // Image is one image as a track knows it.
 type Image struct {
 	Digest string
-	// Tag that is followed; Long names the build, "" if nobody knows which.
+	// Tag that is followed; Long names the build, "" if it is unknown.
 	Tag, Long string
-	// App is the version found inside, "" if it says none.
+	// App is the version inside the image, "" if it declares none.
 	App string
-	// Same are digests under it that a runtime may report instead of it.
+	// Same are digests below it that a runtime may report instead of it.
 	Same []string
-	// Security: a label says that it was rebuilt for a known security fix. Vouched: an
-	// approved bundle has the image, and so the label. A label alone is nobody's word:
-	// whoever can push can write it.
+	// Security: a label declares a rebuild for a known security fix. Vouched: an approved
+	// bundle has the image, and so the label. A label alone proves nothing, because every
+	// publisher can write it.
 	Security, Vouched bool
-	// Size of what a node fetches, in bytes; 0 if nobody said.
+	// Size of a node's download, in bytes; 0 if unknown.
 	Size int64
-	// At is when it was first seen, or taken.
+	// At is when it was first seen, or selected.
 	At time.Time
 }
 
@@ -109,8 +109,8 @@ type Approval struct {
 	By, Reason string
 }
 
-// Look is what was found behind the followed tags.
-type Look struct {
+// Observation is what was found behind the followed tags.
+type Observation struct {
 	Images []Image
 	// Gone are followed tags that are not there.
 	Gone []string
@@ -124,7 +124,7 @@ type Pointer struct {
 	Gone   bool
 }
 
-// RolledBack is a digest that somebody left.
+// RolledBack is a digest from which a user rolled back.
 type RolledBack struct {
 	Digest, To, By string
 	Serial         int64
@@ -140,13 +140,12 @@ type State struct {
 	// History of what was approved before, the latest first.
 	History    []Image
 	RolledBack []RolledBack
-	// Taken says how Approved was decided in this look, nil if it was before. It is
+	// Selection says how Approved was decided in this look, nil if it was before. It is
 	// for the records, and is not remembered.
-	Taken *Taken
+	Selection *Selection
 }
 
-// How much of the past the state keeps: where one can go back to, and what is
-// not to come back.
+// Limits of the state: images to roll back to, and digests that must not return.
 const (
 	maxHistory = 10
 	maxLeft    = 64

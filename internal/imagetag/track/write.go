@@ -93,9 +93,9 @@ func Rewrite(image string, approved *Image) (out string, changed bool) {
 	return out, out != image
 }
 
-// Means reports whether a container's image is one that the track is about: of
+// AppliesTo reports whether a container's image is one that the track is about: of
 // its repository or a mirror of it, and of the same variant as what is approved.
-func Means(t Track, approved *Image, image string) bool {
+func AppliesTo(t Track, approved *Image, image string) bool {
 	ref, err := imagetag.ParseRef(image)
 	if err != nil || ref.Repository != t.Repository && !slices.Contains(t.Mirrors, ref.Repository) {
 		return false
@@ -103,7 +103,7 @@ func Means(t Track, approved *Image, image string) bool {
 	if approved == nil || ref.Tag == "" {
 		return true
 	}
-	a, b := parsed(t, ref.Tag), parsed(t, approved.Tag)
+	a, b := parseTag(t, ref.Tag), parseTag(t, approved.Tag)
 	return a.Text == "" || b.Text == "" || a.Tier == imagetag.Floating || b.Tier == imagetag.Floating || a.Variant == b.Variant
 }
 
@@ -122,7 +122,7 @@ func (w *Target) Changes(approved *Image) bool {
 
 // Preload is how far the digest is on the nodes that run the targets.
 type Preload struct {
-	// Wanted is false if nobody asked for it.
+	// Wanted: spec.preload is set.
 	Wanted      bool
 	Done, Nodes int
 	// Why it does not go on, "" if it does.
@@ -160,50 +160,50 @@ func Roll(targets []Target, approved *Image, pre Preload, gate Gate, propose boo
 	for _, i := range sequence(targets) {
 		w := &targets[i]
 		rows[i] = Row{Key: w.Key()}
-		rows[i].State, rows[i].Message = r.look(w, i)
+		rows[i].State, rows[i].Message = r.targetState(w, i)
 		rows[i].Closed = w.Closed != "" && rows[i].Message == w.Closed
 	}
 	return rows, r.step
 }
 
-// roll is one look at all targets, in their order.
+// roll evaluates all targets, in their order.
 type roll struct {
 	approved *Image
 	pre      Preload
 	gate     Gate
 	propose  bool
-	// busy is whose turn it is, "" while nobody's.
+	// busy is the target whose turn it is, "" for none.
 	busy string
 	step Step
 }
 
-func (r *roll) look(w *Target, i int) (state, message string) {
+func (r *roll) targetState(w *Target, i int) (state, message string) {
 	switch {
 	case r.approved == nil:
 		return Waiting, "nothing is approved yet"
 	case len(w.Containers) == 0:
 		return Stopped, "no container of it has an image of this repository"
 	case w.Kind == StaticPod:
-		return r.static(w, i)
+		return r.staticPodState(w, i)
 	case !w.Changes(r.approved):
-		return r.rolled(w, i)
+		return r.rolledState(w, i)
 	case r.propose || w.Owner != "":
 		return Proposed, whyProposed(w)
 	case !r.pre.ready():
 		r.busy = or(r.busy, "the nodes")
-		return Preloading, r.preloading()
+		return Preloading, r.describePreload()
 	case r.busy != "":
 		return Waiting, "it is the turn of " + r.busy
 	}
-	state, message = r.start(w, i)
+	state, message = r.startTarget(w, i)
 	if state == Rolling {
 		r.busy = w.Key()
 	}
 	return state, message
 }
 
-// preloading says how far the nodes are.
-func (r *roll) preloading() string {
+// describePreload says how far the nodes are.
+func (r *roll) describePreload() string {
 	message := fmt.Sprintf("%d of %d nodes hold %s", r.pre.Done, r.pre.Nodes, r.approved.Name())
 	if r.pre.Why != "" {
 		message += "; " + r.pre.Why
@@ -236,8 +236,8 @@ func sequence(targets []Target) []int {
 	return order
 }
 
-// rolled is a target whose template is as approved.
-func (r *roll) rolled(w *Target, i int) (state, message string) {
+// rolledState is a target whose template is as approved.
+func (r *roll) rolledState(w *Target, i int) (state, message string) {
 	switch {
 	case w.Kind == CronJob:
 		return OnNextRun, "its next run has it"
@@ -248,14 +248,14 @@ func (r *roll) rolled(w *Target, i int) (state, message string) {
 	}
 	r.busy = w.Key()
 	if w.OnDelete && w.Settled {
-		return Rolling, r.evict(w, i)
+		return Rolling, r.evictNext(w, i)
 	}
 	return Rolling, w.Progress
 }
 
-// evict the next pod of a target that replaces only what goes; the Eviction API
+// evictNext the next pod of a target that replaces only what goes; the Eviction API
 // keeps its budgets, and it is asked only when they allow it.
-func (r *roll) evict(w *Target, i int) string {
+func (r *roll) evictNext(w *Target, i int) string {
 	for _, b := range w.Budgets {
 		if b.Allowed < 1 {
 			return fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", w.Old[0], b.Name)
@@ -268,8 +268,8 @@ func (r *roll) evict(w *Target, i int) string {
 	return fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), w.Old[0])
 }
 
-// start writes into a target if its own strategy keeps the budgets.
-func (r *roll) start(w *Target, i int) (state, message string) {
+// startTarget writes into a target if its own strategy keeps the budgets.
+func (r *roll) startTarget(w *Target, i int) (state, message string) {
 	if w.Denied != "" {
 		return Stopped, w.Denied
 	}
@@ -280,7 +280,7 @@ func (r *roll) start(w *Target, i int) (state, message string) {
 		if w.Critical && w.TakesDown > 1 {
 			return Stopped, fmt.Sprintf("nodes need it, and its strategy (%s) stops it on %d nodes at once: set maxUnavailable to 1", w.Strategy, w.TakesDown)
 		}
-		if state, message := w.room(); state != "" {
+		if state, message := w.brokenBudget(); state != "" {
 			return state, message
 		}
 	}
@@ -288,16 +288,16 @@ func (r *roll) start(w *Target, i int) (state, message string) {
 	return Rolling, "the digest is written"
 }
 
-// room says which budget a target's strategy would break, "" if none.
-func (w *Target) room() (state, message string) {
+// brokenBudget says which budget a target's strategy would break, "" if none.
+func (w *Target) brokenBudget() (state, message string) {
 	for _, b := range w.Budgets {
 		switch {
 		case w.TakesDown == 0:
 		case w.TakesDown > b.Most:
 			return Stopped, fmt.Sprintf("its strategy (%s) stops %d pods at once, budget %s allows %d: lower the one or raise the other", w.Strategy, w.TakesDown, b.Name, b.Most)
 		case w.Settled && w.TakesDown > b.Allowed:
-			// One that is not well has its broken pods counted by its own strategy, and
-			// what is written now may be what mends it.
+			// The strategy of an unhealthy target counts its broken pods, and this write may
+			// be the one that repairs it.
 			return Waiting, fmt.Sprintf("budget %s allows %d disruptions now, its roll-out takes %d", b.Name, b.Allowed, w.TakesDown)
 		}
 	}
@@ -306,7 +306,7 @@ func (w *Target) room() (state, message string) {
 
 func whyProposed(w *Target) string {
 	if w.Owner != "" {
-		return "it belongs to " + w.Owner + ", which would take a change back: change it there"
+		return "it belongs to " + w.Owner + ", which would revert a change: change it there"
 	}
 	return "the track only proposes (spec.mode)"
 }

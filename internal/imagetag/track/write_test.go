@@ -44,7 +44,7 @@ func TestMeans(t *testing.T) {
 		"app:2.6.2-rev1":                  false,
 		"r.example/app:latest":            true,
 	} {
-		if got := Means(x, approved, image); got != want {
+		if got := AppliesTo(x, approved, image); got != want {
 			t.Errorf("%s: %v", image, got)
 		}
 	}
@@ -90,12 +90,12 @@ func TestRoll(t *testing.T) {
 		"then it is its turn": {[]Target{target(Deployment, "a", done), target(Deployment, "b")}, held, false, []string{Current, Rolling}, "Deployment/shop/b", "", ""},
 		"what nodes need comes last": {[]Target{target(DaemonSet, "a", func(w *Target) { w.Critical = true }), target(DaemonSet, "b")}, held, false,
 			[]string{Waiting, Rolling}, "DaemonSet/shop/b", "", ""},
-		"a strategy that no budget allows is not begun": {[]Target{target(Deployment, "a", budget(1, 1), func(w *Target) { w.TakesDown = 2 })}, held, false,
+		"a strategy that no budget allows does not start": {[]Target{target(Deployment, "a", budget(1, 1), func(w *Target) { w.TakesDown = 2 })}, held, false,
 			[]string{Stopped}, "", "", "lower the one or raise the other"},
 		"a budget that is used up is waited for": {[]Target{target(Deployment, "a", budget(0, 1))}, held, false, []string{Waiting}, "", "", "0 disruptions"},
 		"one that replaces before it stops needs no budget": {[]Target{target(Deployment, "a", budget(0, 0), func(w *Target) { w.TakesDown = 0 })}, held, false,
 			[]string{Rolling}, "Deployment/shop/a", "", ""},
-		"what is broken may be mended: its own strategy counts the broken pods": {[]Target{target(Deployment, "a", unwell, budget(0, 1))}, held, false,
+		"a broken target may be repaired: its own strategy counts the broken pods": {[]Target{target(Deployment, "a", unwell, budget(0, 1))}, held, false,
 			[]string{Rolling}, "Deployment/shop/a", "", ""},
 		"a CNI on many nodes at once is refused": {[]Target{target(DaemonSet, "cni", func(w *Target) { w.Critical, w.TakesDown = true, 3 })}, held, false,
 			[]string{Stopped}, "", "", "maxUnavailable to 1"},
@@ -107,14 +107,14 @@ func TestRoll(t *testing.T) {
 			[]string{Rolling}, "", "", "2 of 3 pods"},
 		"what Argo CD owns is proposed":         {[]Target{target(Deployment, "a", func(w *Target) { w.Owner = "Argo CD" })}, held, false, []string{Proposed}, "", "", "Argo CD"},
 		"outside of the windows nothing begins": {[]Target{target(Deployment, "a", func(w *Target) { w.Closed = "opens at night" })}, held, false, []string{Waiting}, "", "", "opens at night"},
-		"outside of the windows what has begun is finished": {[]Target{target(Deployment, "a", done, unwell, func(w *Target) { w.Closed = "opens at night" })}, held, false,
+		"outside of the windows a started roll-out finishes": {[]Target{target(Deployment, "a", done, unwell, func(w *Target) { w.Closed = "opens at night" })}, held, false,
 			[]string{Rolling}, "", "", "2 of 3 pods"},
 		"outside of the windows no pod is evicted": {[]Target{target(DaemonSet, "a", done, func(w *Target) { w.OnDelete, w.Old, w.Closed = true, []string{"a-1"}, "opens at night" })}, held, false,
 			[]string{Rolling}, "", "", "opens at night"},
 		"a track that only proposes": {[]Target{target(Deployment, "a")}, Preload{Wanted: true, Nodes: 3}, true, []string{Proposed}, "", "", "spec.mode"},
 		"a CronJob has it at its next run": {[]Target{target(CronJob, "a", done), target(Deployment, "b")}, held, false, []string{OnNextRun, Rolling},
 			"Deployment/shop/b", "", ""},
-		"a target without the image is said": {[]Target{target(Deployment, "a", func(w *Target) { w.Containers = nil })}, held, false, []string{Stopped}, "", "", "no container"},
+		"a target without the image is reported": {[]Target{target(Deployment, "a", func(w *Target) { w.Containers = nil })}, held, false, []string{Stopped}, "", "", "no container"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +158,7 @@ spec:
 	}
 }
 
-// A static pod is named by its build: nobody follows a tag in a file.
+// A static pod is named by its build, because a file follows no tag.
 func TestPatchOfAStaticPod(t *testing.T) {
 	w := staticTarget()
 	want := "# 2.6.2-rev1-b5.2 (sha256:bbbbbbbbbbbb)\nspec:\n  containers:\n  - name: app\n    image: " + longB + d("b") + "\n"

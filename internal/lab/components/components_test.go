@@ -157,14 +157,14 @@ func TestTwoBuildersDoNotCollide(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	err := locked(t.Context(), path, nil, func() error {
 		ctx, cancel := context.WithCancel(t.Context())
-		told := func(string) { cancel() } // the second one says that it waits
-		return locked(ctx, path, told, func() error { return errors.New("two at once") })
+		waiting := func(string) { cancel() } // the second one reports that it waits
+		return locked(ctx, path, waiting, func() error { return errors.New("two at once") })
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the second builder: %v", err)
 	}
 	if err := locked(t.Context(), path, nil, func() error { return nil }); err != nil {
-		t.Errorf("the lock was not given back: %v", err)
+		t.Errorf("the lock was not released: %v", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestBuildsDoNotDependOnTheCallersSettings(t *testing.T) {
 	env := strings.Join(goEnv(false), "\n") + "\n"
 	for _, want := range []string{"CGO_ENABLED=0\n", "GOFLAGS=-mod=readonly\n", "GOWORK=off\n"} {
 		if strings.Count(env, want[:strings.Index(want, "=")+1]) != 1 || !strings.Contains(env, want) {
-			t.Errorf("environment lacks %q or has it twice", want)
+			t.Errorf("environment does not have %q exactly once", want)
 		}
 	}
 }

@@ -18,12 +18,12 @@ func AcquireLock(ctx context.Context, path string, waiting func()) (release func
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	for told := false; ; told = true {
+	for notified := false; ; notified = true {
 		f, err := tryLock(path)
 		if f != nil || err != nil {
 			return func() { f.Close() }, err
 		}
-		if !told && waiting != nil {
+		if !notified && waiting != nil {
 			waiting()
 		}
 		select {

@@ -44,7 +44,7 @@ func TestThereIsOneHolderAtATimeAlsoWhenTheFileIsRemoved(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsIsToldAndCanGiveUp(t *testing.T) {
+func TestWaiterOfALockIsNotifiedAndCanStop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	release, err := AcquireLock(t.Context(), path, nil)
 	if err != nil {

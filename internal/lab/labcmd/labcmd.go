@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
@@ -33,7 +33,7 @@ type settings struct{ name, stateDir string }
 
 func (s *settings) open() (*lab.Lab, error) {
 	l, err := lab.Open(s.name, s.stateDir)
-	return l, cmdutil.WithExit(cmdutil.ExitBlocked, err)
+	return l, console.WithExit(console.ExitBlocked, err)
 }
 
 // Main runs the command line and returns the exit code.
@@ -42,7 +42,7 @@ func Main(args []string) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)   // a second signal ends what does not end by itself
 	klog.SetLogger(logr.Discard()) // the client library's own log is no answer and no progress
-	return cmdutil.Execute(ctx, New(), args[1:], "interrupted; refit-lab status shows what there is, refit-lab down removes it")
+	return console.Execute(ctx, New(), args[1:], "interrupted; refit-lab status shows what there is, refit-lab down removes it")
 }
 
 // New is the root command.
@@ -60,7 +60,7 @@ from source and kept in the user's cache directory.`,
 	}
 	c.SetOut(text.CleanWriter(os.Stdout))
 	c.SetErr(text.CleanWriter(os.Stderr))
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cmdutil.UsageError(err) })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return console.UsageError(err) })
 	c.PersistentFlags().StringVar(&s.name, "name", defaultName(), "name of the lab ($REFIT_LAB)")
 	c.PersistentFlags().StringVar(&s.stateDir, "state-dir", "", "directory of all labs (default "+lab.DefaultStateDir()+")")
 	c.AddCommand(newUp(s), newDown(s), newStatus(s), newKubeconfig(s), newExec(s), newRsh(s), newLogs(s),
@@ -84,20 +84,20 @@ func newUp(s *settings) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(lab.Runtimes, o.Runtime) {
-				return cmdutil.UsageErrorf("--runtime %s: this lab knows %s", o.Runtime, strings.Join(lab.Runtimes, ", "))
+				return console.UsageErrorf("--runtime %s: this lab knows %s", o.Runtime, strings.Join(lab.Runtimes, ", "))
 			}
 			var err error
 			if o.DiskSize, err = parseSizes(disks); err != nil {
-				return cmdutil.UsageError(err)
+				return console.UsageError(err)
 			}
 			if err := lab.Preflight(); err != nil {
-				return cmdutil.WithExit(cmdutil.ExitBlocked, err)
+				return console.WithExit(console.ExitBlocked, err)
 			}
 			o.Name, o.StateDir = s.name, s.stateDir
 			o.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 			l, err := lab.Up(cmd.Context(), o)
 			if _, already := errors.AsType[lab.ErrUp](err); already {
-				return cmdutil.WithExit(cmdutil.ExitBlocked, err)
+				return console.WithExit(console.ExitBlocked, err)
 			}
 			if err != nil {
 				return err
@@ -241,7 +241,7 @@ func newExec(s *settings) *cobra.Command {
 func run(cmd *cobra.Command, l *lab.Lab, node string, argv ...string) error {
 	err := l.Exec(cmd.Context(), node, cmd.InOrStdin(), text.RawWriter(cmd.OutOrStdout()), text.RawWriter(cmd.ErrOrStderr()), argv...)
 	if status, ok := errors.AsType[*exec.ExitError](err); ok {
-		return cmdutil.SilentExit(supervisor.ExitStatus(status))
+		return console.SilentExit(supervisor.ExitStatus(status))
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/lab"
 )
 
@@ -16,15 +16,15 @@ func newRsh(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rsh HOST COMMAND...",
 		Short: "Run a command in a node with the arguments of ssh",
-		Long: `Takes ssh's place where a program wants one, as in --rsh "refit-lab rsh": options of
-ssh are passed over, HOST is the name or address of a node (USER@ is passed over too),
-and the rest is a command line for the node's shell. The lab is that of --name, given
-before HOST, or of $REFIT_LAB.`,
+		Long: `Replace ssh for a program that takes a remote shell, as in --rsh "refit-lab rsh".
+		Options of ssh and USER@ are ignored. HOST is the name or address of a node, and the
+		rest is a command line for the node's shell. The lab is that of --name, given before
+		HOST, or of $REFIT_LAB.`,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			call, err := parseRsh(args)
 			if err != nil {
-				return cmdutil.UsageError(err)
+				return console.UsageError(err)
 			}
 			if call.name != "" {
 				s.name = call.name

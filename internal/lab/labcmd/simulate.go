@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/simulate"
 )
@@ -28,19 +28,20 @@ func newSimulate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "simulate",
 		Short: "Update many simulated nodes through a real API server and measure",
-		Long: `Starts a real etcd and kube-apiserver, the real controller in a process of its own,
-and simulated nodes that speak through the real API; plugs in a bundle, approves it,
-updates every node within the budget, kills the controller in the middle, and prints
-what was measured: API writes per node, the controller's memory, the time of its
-decisions, the wall time against the bound (nodes / budget * mean). Decisions are
-judged by their processor time; by the clock on the wall they are shown. Needs no root.
+		Long: `Start a real etcd and kube-apiserver, the real controller in a process of its own,
+		and simulated nodes that use the real API. Plug in a bundle, approve it, update every
+		node within the budget, and kill the controller in the middle.
+
+		Print the measurements: API writes per node, the controller's memory, the time of its
+		decisions, and the wall time against the bound (nodes / budget * mean). The limit of
+		decisions is on their processor time; their wall time is only shown. Needs no root.
 
 Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctrl.SetLogger(logr.Discard()) // the servers' starter and the watches have nothing to say to people
 			if err := complete(cmd.Context(), &o, controller, cmd.ErrOrStderr()); err != nil {
-				return cmdutil.WithExit(cmdutil.ExitBlocked, err)
+				return console.WithExit(console.ExitBlocked, err)
 			}
 			r, err := simulate.Run(cmd.Context(), o)
 			if err == nil {
@@ -132,10 +133,10 @@ func printSimulation(out io.Writer, file string, r simulate.Result, err error) e
 		return werr
 	}
 	if err != nil {
-		return cmdutil.WithExit(cmdutil.ExitFailed, err)
+		return console.WithExit(console.ExitFailed, err)
 	}
 	if !r.OK {
-		return cmdutil.WithExit(cmdutil.ExitFailed, fmt.Errorf("limits were missed: %s", strings.Join(r.Problems, "; ")))
+		return console.WithExit(console.ExitFailed, fmt.Errorf("limits were missed: %s", strings.Join(r.Problems, "; ")))
 	}
 	return nil
 }

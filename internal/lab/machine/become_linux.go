@@ -102,7 +102,7 @@ func (m *Machine) mountRoot(terminal string, hierarchies []kernel.CgroupHierarch
 	if err := kernel.MountCgroups(filepath.Join(root, "sys/fs/cgroup"), hierarchies); err != nil {
 		return "", err
 	}
-	if err := makeDevices(root, terminal, m.Sticks); err != nil {
+	if err := makeDevices(root, terminal, m.Media); err != nil {
 		return "", err
 	}
 	if err := m.pretend(root); err != nil || entry == nil {
@@ -170,8 +170,8 @@ func mountAll(root string, all []mount) error {
 	return nil
 }
 
-// makeDevices fills /dev with what every machine has and with this node's sticks, and nothing else.
-func makeDevices(root, terminal string, sticks []Stick) error {
+// makeDevices fills /dev with what every machine has and with this node's media, and nothing else.
+func makeDevices(root, terminal string, media []Medium) error {
 	dev := filepath.Join(root, "dev")
 	for _, d := range []struct {
 		name       string
@@ -182,7 +182,7 @@ func makeDevices(root, terminal string, sticks []Stick) error {
 			return err
 		}
 	}
-	for _, s := range sticks {
+	for _, s := range media {
 		for _, n := range kernel.LoopNodes(s.Loop) {
 			if err := makeNode(filepath.Join(dev, n.Name), unix.S_IFBLK|0o660, n.Device); err != nil {
 				return err
@@ -217,9 +217,9 @@ func makeNode(path string, mode uint32, device uint64) error {
 	return os.Chmod(path, os.FileMode(mode&0o777)) // mknod obeys the umask
 }
 
-// pretend mounts files over parts of /proc: a boot id that is new at every start, and
-// the kernel settings that the kubelet would change on the whole machine, with the
-// values it wants.
+// pretend mounts files over parts of /proc: a boot id that is new at every start, and the
+// kernel settings that the kubelet requires. Otherwise the kubelet would change these on
+// the whole machine.
 func (m *Machine) pretend(root string) error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {

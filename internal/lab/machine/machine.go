@@ -31,15 +31,15 @@ type Machine struct {
 	// OSImage is an OCI layout, on the machine, with the image that this node's disk
 	// is installed with; empty for a node whose OS is the machine's own.
 	OSImage string
-	// Sticks are the block devices that are plugged into this node only.
-	Sticks []Stick
+	// Media are the block devices that are plugged into this node only.
+	Media []Medium
 }
 
 // Peer is another node and the network of its pods.
 type Peer struct{ Name, Address, PodCIDR string }
 
-// Stick is a file that is attached as a loop device and shown to one node.
-type Stick struct {
+// Medium is a file that is attached as a loop device and shown to one node.
+type Medium struct {
 	Loop int
 	File string
 }

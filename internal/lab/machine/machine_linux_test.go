@@ -13,7 +13,7 @@ import (
 func example(dir string) *Machine {
 	return &Machine{Name: "n2", Number: 2, Dir: dir, Address: "10.88.0.12/24", Gateway: "10.88.0.1", PodCIDR: "10.244.2.0/24",
 		Peers: []Peer{{Name: "n1", Address: "10.88.0.11", PodCIDR: "10.244.1.0/24"}}, CNIDir: filepath.Join(dir, "cni"),
-		Pause: "registry.k8s.io/pause:3.10.2", Sticks: []Stick{{Loop: 8, File: "/srv/stick"}}}
+		Pause: "registry.k8s.io/pause:3.10.2", Media: []Medium{{Loop: 8, File: "/srv/stick"}}}
 }
 
 func TestAMachineIsReadAsItWasWritten(t *testing.T) {
@@ -73,7 +73,7 @@ func TestADiskCutOffWhileBeingFilledIsFilledAgain(t *testing.T) {
 		"etc-up/systemd/system/containerd.service": "Type=notify",
 	} {
 		if got := read(t, disk, name); !strings.Contains(got, want) {
-			t.Errorf("%s lacks %q: %q", name, want, got)
+			t.Errorf("%s without %q: %q", name, want, got)
 		}
 	}
 	var network struct {

@@ -78,7 +78,7 @@ func (d OSTreeDisk) Stateroot() string { return filepath.Join(d.Dir, "ostree/dep
 // commit imports the image. The commit carries its digest, and the words by which a
 // host with bootc knows it.
 func (d OSTreeDisk) commit(ctx context.Context, layout string) error {
-	root, err := oci.OpenOnly(layout)
+	root, err := oci.OpenSingle(layout)
 	if err != nil {
 		return err
 	}

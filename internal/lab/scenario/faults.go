@@ -169,12 +169,12 @@ func (s *Scenario) SmallBundle(ctx context.Context, o BundleOptions) (Bundle, er
 
 // Altered is a stick with the bundle and one byte changed.
 func (s *Scenario) Altered(b Bundle, offset int64) (string, error) {
-	stick, err := s.makeStick(b)
+	medium, err := s.writeMedium(b)
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(s.work, "altered.stick")
-	if err := os.Rename(stick, path); err != nil {
+	if err := os.Rename(medium, path); err != nil {
 		return "", err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

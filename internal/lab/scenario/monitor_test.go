@@ -40,7 +40,7 @@ func TestReadyPodsLeavesOutWhatIsOnItsWayOut(t *testing.T) {
 	}
 }
 
-func TestJudgeFindsEveryBrokenPromise(t *testing.T) {
+func TestCheckFindsEveryBrokenPromise(t *testing.T) {
 	t.Parallel()
 	s := &Scenario{Options: Options{Nodes: 1, From: "v1", To: "v2"}}
 	b := Bundle{Images: map[string]string{"a": "x", "b": "y"}}
@@ -50,12 +50,12 @@ func TestJudgeFindsEveryBrokenPromise(t *testing.T) {
 		t.Fatalf("a good result is refused: %v", good.Problems)
 	}
 	for name, spoil := range map[string]func(*Result){
-		"a node that did not move":       func(r *Result) { r.Nodes[0].After = "v1" },
-		"an image that is not pinned":    func(r *Result) { r.Nodes[0].Pinned = 1 },
-		"a workload below its budget":    func(r *Result) { r.Workload.MinReady = 1 },
-		"a workload nobody looked at":    func(r *Result) { r.Workload.Samples = 0 },
-		"a node that is missing":         func(r *Result) { r.Nodes = nil },
-		"a problem that was found early": func(r *Result) { r.Problems = []string{"x"} },
+		"a node that did not move":        func(r *Result) { r.Nodes[0].After = "v1" },
+		"an image that is not pinned":     func(r *Result) { r.Nodes[0].Pinned = 1 },
+		"a workload below its budget":     func(r *Result) { r.Workload.MinReady = 1 },
+		"a workload that was not sampled": func(r *Result) { r.Workload.Samples = 0 },
+		"a node that is missing":          func(r *Result) { r.Nodes = nil },
+		"a problem that was found early":  func(r *Result) { r.Problems = []string{"x"} },
 	} {
 		r := Result{Nodes: append([]Node(nil), good.Nodes...), Workload: good.Workload}
 		spoil(&r)

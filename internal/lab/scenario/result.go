@@ -38,10 +38,10 @@ type Node struct {
 	After  string `json:"after"`
 	// Images is how many of the bundle's image names the node's CRI lists with
 	// the right digest, Pinned how many of these it calls pinned.
-	Images         int   `json:"images"`
-	Pinned         int   `json:"pinned"`
-	BytesFromStick int64 `json:"bytesFromStick"`
-	BytesFromPeers int64 `json:"bytesFromPeers"`
+	Images          int   `json:"images"`
+	Pinned          int   `json:"pinned"`
+	BytesFromMedium int64 `json:"bytesFromStick"`
+	BytesFromPeers  int64 `json:"bytesFromPeers"`
 }
 
 // Workload says what the update did to the pods that ran meanwhile.

@@ -44,8 +44,8 @@ type fleet struct {
 
 	mu    sync.Mutex
 	holds map[string][2]int32
-	// stickIn is true once the first node has the stick.
-	stickIn bool
+	// mediumInserted is true once the first node has the stick.
+	mediumInserted bool
 }
 
 func newFleet(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, o Options, chunks *chunkServer, fail func(error)) (*fleet, error) {
@@ -162,11 +162,11 @@ func (f *fleet) live(ctx context.Context, n *node) (again time.Duration, err err
 	}
 	now := time.Now()
 	next := n.advance(now)
-	if n.kubelet != n.toldKubelet || n.ready != n.toldReady {
+	if n.kubelet != n.reportedKubelet || n.ready != n.reportedReady {
 		if err := f.writeNode(ctx, n); err != nil {
 			return 0, err
 		}
-		n.toldKubelet, n.toldReady = n.kubelet, n.ready
+		n.reportedKubelet, n.reportedReady = n.kubelet, n.ready
 	}
 	wait, err := f.writeStatus(ctx, n, now)
 	switch {
@@ -192,7 +192,7 @@ func (f *fleet) writeStatus(ctx context.Context, n *node, now time.Time) (wait t
 	if reflect.DeepEqual(st, n.sent) {
 		return 0, nil
 	}
-	if wait := statusreport.At(n.want.Spec).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
+	if wait := statusreport.IntervalsFor(n.want.Spec).Wait(st, n.sent, now.Sub(n.sentAt)); wait > 0 {
 		return wait, nil
 	}
 	body := *st
@@ -239,7 +239,7 @@ func (f *fleet) hold(ctx context.Context, name string) (images, payloads int32) 
 		return h[0], h[1]
 	}
 	var c v1alpha1.Content
-	var l model.HoldList
+	var l model.PinSet
 	if f.api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c) != nil || json.Unmarshal([]byte(c.Data), &l) != nil {
 		return 0, 0
 	}
@@ -250,7 +250,7 @@ func (f *fleet) hold(ctx context.Context, name string) (images, payloads int32) 
 func (f *fleet) deviceOf(n *node) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stickIn && n == f.nodes[0] {
+	if f.mediumInserted && n == f.nodes[0] {
 		return "/dev/sdb"
 	}
 	return ""
@@ -259,7 +259,7 @@ func (f *fleet) deviceOf(n *node) string {
 // plugIn puts the stick into the first node.
 func (f *fleet) plugIn() {
 	f.mu.Lock()
-	f.stickIn = true
+	f.mediumInserted = true
 	f.mu.Unlock()
 	f.queue.Add(f.nodes[0])
 }

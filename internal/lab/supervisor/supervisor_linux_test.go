@@ -78,7 +78,7 @@ func TestABadNetworkInTheFilterIsRefused(t *testing.T) {
 	}
 }
 
-func TestAProcessIsToldFromALaterOneWithItsNumber(t *testing.T) {
+func TestALaterProcessWithTheSameNumberIsNotMistaken(t *testing.T) {
 	self, err := Self()
 	if err != nil {
 		t.Fatal(err)

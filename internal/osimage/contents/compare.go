@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// errStop ends the reading at a change that is not covered.
-var errStop = errors.New("what differs is not covered")
+// errStop ends the comparison at a change that is not covered.
+var errStop = errors.New("the difference is not covered")
 
-// Compare says what differs between two images of one platform. covers says of a change
-// whether the reading goes on; nil goes on to the end. An error means that nothing could
-// be read now.
+// Compare returns the differences between two images of one platform. It stops at the first
+// change for which covers is false; a nil covers compares to the end. An error means that the
+// images are unreadable now.
 func Compare(was, is Image, lim Limits, covers func(Change) bool) (Result, error) {
-	c := &comparison{covers: covers, rest: Shared}
-	c.out.Shared = shared(was.Layers, is.Layers)
+	c := &comparison{covers: covers, below: Shared}
+	c.out.Shared = sharedLayers(was.Layers, is.Layers)
 	if c.out.Shared == 0 {
-		c.rest = Absent
+		c.below = Absent
 	}
 	err := c.compare(was, is, lim)
-	var why odd
+	var why incomparable
 	switch {
 	case errors.Is(err, errStop):
 		c.out.Stopped = true
@@ -35,40 +35,40 @@ func Compare(was, is Image, lim Limits, covers func(Change) bool) (Result, error
 type comparison struct {
 	covers   func(Change) bool
 	out      Result
-	rest     Presence
+	below    Presence
 	old, now *tree
 }
 
 func (c *comparison) compare(was, is Image, lim Limits) error {
 	if was.Platform != is.Platform {
-		if err := c.note(Change{Path: "platform", What: []string{"content"}}); err != nil {
+		if err := c.addChange(Change{Path: "platform", What: []string{"content"}}); err != nil {
 			return err
 		}
 	}
-	for _, l := range labels(was.Labels, is.Labels) {
-		if err := c.note(l); err != nil {
+	for _, l := range changedLabels(was.Labels, is.Labels) {
+		if err := c.addChange(l); err != nil {
 			return err
 		}
 	}
 	a, b := was.Layers[c.out.Shared:], is.Layers[c.out.Shared:]
-	if why := lim.tooMuch(a, b); why != "" {
-		return odd(why)
+	if why := lim.refusal(a, b); why != "" {
+		return incomparable(why)
 	}
 	r := &reader{lim: lim}
 	defer func() { c.out.Read = r.read }()
 	var err error
-	if c.old, err = r.tree(a, c.rest, nil); err != nil {
+	if c.old, err = r.readTree(a, c.below, nil); err != nil {
 		return err
 	}
-	r.kept = 0 // what was there is not written anywhere
-	if c.now, err = r.tree(b, c.rest, c.early); err != nil {
+	r.kept = 0 // agents write no content of the old image
+	if c.now, err = r.readTree(b, c.below, c.stopEarly); err != nil {
 		return err
 	}
-	return c.all()
+	return c.compareAll()
 }
 
-// note a change; an error if it is not covered.
-func (c *comparison) note(x Change) error {
+// addChange records a change; it returns errStop if the change is not covered.
+func (c *comparison) addChange(x Change) error {
 	c.out.Changes = append(c.out.Changes, x)
 	if c.covers != nil && !c.covers(x) {
 		return errStop
@@ -76,21 +76,21 @@ func (c *comparison) note(x Change) error {
 	return nil
 }
 
-// early ends the reading as soon as a file is seen that is not covered.
-func (c *comparison) early(name string, e Entry) error {
+// stopEarly returns errStop at the first file that is not covered.
+func (c *comparison) stopEarly(name string, e Entry) error {
 	if e.Kind == Directory || c.covers == nil {
-		return nil // what lies below is not known yet
+		return nil // the content of the directory is not known yet
 	}
 	x := Change{Path: "/" + name, Was: c.old.side(name), Is: Side{There, e}}
-	if x.What = what(x); len(x.What) == 0 || c.covers(x) {
+	if x.What = differences(x); len(x.What) == 0 || c.covers(x) {
 		return nil
 	}
 	c.out.Changes = append(c.out.Changes, x)
 	return errStop
 }
 
-// all paths that either has, sorted.
-func (c *comparison) all() error {
+// compareAll compares all paths of both images, sorted.
+func (c *comparison) compareAll() error {
 	names := map[string]bool{}
 	for _, t := range []*tree{c.old, c.now} {
 		for name := range t.nodes {
@@ -104,7 +104,7 @@ func (c *comparison) all() error {
 		if x.What = c.differs(name, x); len(x.What) == 0 {
 			continue
 		}
-		if err := c.note(x); err != nil {
+		if err := c.addChange(x); err != nil {
 			return err
 		}
 	}
@@ -112,19 +112,19 @@ func (c *comparison) all() error {
 }
 
 func (c *comparison) differs(name string, x Change) []string {
-	if c.passing(name, x) {
+	if c.isIncidental(name, x) {
 		x.What = nil
 	} else {
-		x.What = what(x)
+		x.What = differences(x)
 	}
-	if len(x.What) == 0 && c.unlike(name) {
+	if len(x.What) == 0 && c.emptiedDiffers(name) {
 		x.What = []string{"emptied"}
 	}
 	return x.What
 }
 
-// what differs of a path.
-func what(x Change) []string {
+// differences returns in which respects a path differs.
+func differences(x Change) []string {
 	switch was, is := x.Was.Presence, x.Is.Presence; {
 	case was == There && is == There:
 		return x.Was.Entry.differs(x.Is.Entry)
@@ -138,8 +138,8 @@ func what(x Change) []string {
 	return []string{"unread"}
 }
 
-// passing: a directory that only one image names, on the way to something else.
-func (c *comparison) passing(name string, x Change) bool {
+// isIncidental reports whether a path is a parent directory that only one image names.
+func (c *comparison) isIncidental(name string, x Change) bool {
 	known, other, in := x.Was, x.Is, c.old
 	if known.Presence != There {
 		known, other, in = x.Is, x.Was, c.now
@@ -150,9 +150,9 @@ func (c *comparison) passing(name string, x Change) bool {
 	return other.Presence == Shared || other.Presence == Absent && in == c.now
 }
 
-// unlike: something of the shared layers is in a directory of one image, and nothing in
-// that of the other.
-func (c *comparison) unlike(name string) bool {
+// emptiedDiffers reports whether content of the shared layers is visible in a directory of one
+// image, and hidden in that of the other.
+func (c *comparison) emptiedDiffers(name string) bool {
 	below := name + "/x"
-	return c.rest == Shared && c.old.hidden(below) != c.now.hidden(below)
+	return c.below == Shared && c.old.isHidden(below) != c.now.isHidden(below)
 }

@@ -69,7 +69,7 @@ func headerOf(say string) (h *tar.Header, body string) {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(body))}, body
 }
 
-// layer that lies in a registry as it is.
+// layer is an uncompressed layer of a registry.
 func layer(t fataler, entries ...entry) Layer { return plain(tarOf(t, entries...)) }
 
 func plain(b []byte) Layer {
@@ -81,7 +81,7 @@ func opens(b []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 }
 
-// sealed is a layer that nobody may read.
+// sealed is a layer that fails the test when it is read.
 func sealed(name string) Layer {
 	return Layer{Digest: "sha256:" + name, DiffID: "sha256:" + name, MediaType: "application/vnd.oci.image.layer.v1.tar", Size: 500 << 20,
 		Open: func() (io.ReadCloser, error) { return nil, errors.New("a layer that both images share was read") }}
@@ -115,19 +115,19 @@ func TestCompare(t *testing.T) {
 			is:   []Layer{base, layer(t, e("etc/chrony.conf=x", mode(0o664)), e("etc/motd=x", func(h *tar.Header) { h.Uid = 7 }))},
 			want: []string{"/etc/chrony.conf (mode)", "/etc/motd (owner)"}, live: "differs in 2 files: /etc/chrony.conf (Reload chronyd.service by a rule of the pool), /etc/motd (None by a rule of refit's)"},
 		"a file is gone that the image's own layer had": {was: []Layer{base, layer(t, e("etc/app.d/a=1"))}, is: []Layer{base, layer(t, e("etc/app.d/a=1")), layer(t, e("etc/app.d/.wh.a"))},
-			want: []string{"/etc/app.d/a (removed)"}, why: "/etc/app.d/a: what it was lies in layers that were not read"},
+			want: []string{"/etc/app.d/a (removed)"}, why: "/etc/app.d/a: its old content is in layers that were not read"},
 		"a file is gone, and both sides are read": {was: []Layer{layer(t, e("etc/app.d/"), e("etc/app.d/a=1"), e("x=1"))}, is: []Layer{layer(t, e("etc/app.d/"), e("x=1"))},
 			want: []string{"/etc/app.d/a (removed)"}, live: "differs in 1 file: /etc/app.d/a (Reload chronyd.service by a rule of the pool)"},
 		"no rule speaks of it":          {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/unknown=x"))}, want: []string{"/etc/unknown (unread)"}, why: "/etc/unknown: no rule speaks of it but a reboot"},
-		"below /usr":                    {was: []Layer{base}, is: []Layer{base, layer(t, e("usr/bin/x=x"))}, want: []string{"/usr/bin/x (unread)"}, why: "/usr/bin/x: only an image that is booted brings what lies outside of /etc"},
+		"below /usr":                    {was: []Layer{base}, is: []Layer{base, layer(t, e("usr/bin/x=x"))}, want: []string{"/usr/bin/x (unread)"}, why: "/usr/bin/x: outside of /etc only a booted image changes files"},
 		"what an update does not apply": {was: []Layer{base}, is: []Layer{base, layer(t, e("var/"), e("var/log/dnf.log=x"), e("tmp/", mode(0o1777)), e("run/x=1"), e("var/lib/.wh.old"))}, live: "has the same contents"},
-		"but a link in its place":       {was: []Layer{base}, is: []Layer{base, layer(t, e("tmp->var/tmp"))}, want: []string{"/tmp (unread)"}, why: "/tmp: only an image"},
+		"but a link in its place":       {was: []Layer{base}, is: []Layer{base, layer(t, e("tmp->var/tmp"))}, want: []string{"/tmp (unread)"}, why: "/tmp: outside of /etc only"},
 		"a unit that a rule speaks of": {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/systemd/system/own.service=[Service]"))},
 			want: []string{"/etc/systemd/system/own.service (unread)"}, live: "differs in 1 file: /etc/systemd/system/own.service (Restart own.service by a rule of the pool)"},
 		"a link":                    {was: []Layer{base, layer(t, e("etc/app.d/a->x"))}, is: []Layer{base, layer(t, e("etc/app.d/a->y"))}, want: []string{"/etc/app.d/a (target)"}, why: "/etc/app.d/a: it was a symbolic link"},
 		"a link becomes a file":     {was: []Layer{base, layer(t, e("etc/app.d/a->x"))}, is: []Layer{base, layer(t, e("etc/app.d/a=y"))}, want: []string{"/etc/app.d/a (kind)"}, why: "it was a symbolic link"},
 		"a setuid bit":              {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/app.d/a=y", mode(0o4755)))}, want: []string{"/etc/app.d/a (unread)"}, why: "its mode is 4755"},
-		"not everybody may read it": {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/app.d/a=y", mode(0o600)))}, want: []string{"/etc/app.d/a (unread)"}, why: "not everybody may read it"},
+		"not everybody may read it": {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/app.d/a=y", mode(0o600)))}, want: []string{"/etc/app.d/a (unread)"}, why: "not every user may read it"},
 		"a key":                     {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/app.d/a=-----BEGIN PRIVATE KEY-----"))}, want: []string{"/etc/app.d/a (unread)"}, why: "private key"},
 		"accounts":                  {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/passwd=root"))}, want: []string{"/etc/passwd (unread)"}, why: "it is the node's own"},
 		"of kubeadm":                {was: []Layer{base}, is: []Layer{base, layer(t, e("etc/kubernetes/x=root"))}, want: []string{"/etc/kubernetes/x (unread)"}, why: "kubeadm's"},
@@ -149,11 +149,11 @@ func TestCompare(t *testing.T) {
 			is: []Layer{base, layer(t, e("usr/bin/gone=1"), e("etc/app.d/a=1")), layer(t, e("usr/bin/.wh.gone"))}, want: []string{"/usr/bin/gone (removed)"}, why: "/usr/bin/gone"},
 		"a hard link is what it links to": {was: []Layer{base, layer(t, e("etc/app.d/a=1"), e("etc/app.d/b=1"))}, is: []Layer{base, layer(t, e("etc/app.d/a=1"), e("etc/app.d/b=>etc/app.d/a"))}, live: "has the same contents"},
 		"a hard link into another layer":  {was: []Layer{base, layer(t, e("etc/app.d/b=1"))}, is: []Layer{base, layer(t, e("etc/app.d/b=>etc/app.d/a"))}, want: []string{"/etc/app.d/b (kind)"}, why: "it is a special file"},
-		"only the old image has it":       {was: []Layer{base, layer(t, e("etc/app.d/b=1"))}, is: []Layer{base}, want: []string{"/etc/app.d/b (unread)"}, why: "what it is lies in layers that were not read"},
+		"only the old image has it":       {was: []Layer{base, layer(t, e("etc/app.d/b=1"))}, is: []Layer{base}, want: []string{"/etc/app.d/b (unread)"}, why: "its new content is in layers that were not read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := Compare(image(c.was...), image(c.is...), Default(), nil)
+			r, err := Compare(image(c.was...), image(c.is...), DefaultLimits(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,11 +166,11 @@ func TestCompare(t *testing.T) {
 			}
 			rules := Rules{Pool: chrony}
 			live, why := rules.Live(r)
-			if live.Say != c.live || !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
-				t.Errorf("%q, not because %q", live.Say, why)
+			if live.Summary != c.live || !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
+				t.Errorf("%q, not because %q", live.Summary, why)
 			}
 			// With the rules it ends at the first that they do not cover, and says the same.
-			r, err = Compare(image(c.was...), image(c.is...), Default(), rules.Covers)
+			r, err = Compare(image(c.was...), image(c.is...), DefaultLimits(), rules.Covers)
 			if err != nil || r.Stopped != (why != "") {
 				t.Errorf("%+v %v", r, err)
 			}
@@ -178,13 +178,12 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What agents are told is what the image has, and what the configuration brings anyway is
-// not told twice.
+// Agents write what the image has, without the files that the configuration has anyway.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	was := image(layer(t, e("etc/app.d/gone=1"), e("etc/motd=old"), e("etc/app.d/mine=1"), e("x=")))
 	is := image(layer(t, e("etc/chrony.conf=new\n", func(h *tar.Header) { h.Mode, h.Gid = 0o664, 12 }), e("etc/motd="), e("etc/app.d/mine=2"), e("etc/app.d/"), e("x=")))
-	r, err := Compare(was, is, Default(), nil)
+	r, err := Compare(was, is, DefaultLimits(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +198,7 @@ func TestLive(t *testing.T) {
 		t.Error(diff, why)
 	}
 	for name, x := range map[string]Result{
-		"too many files":  {Changes: many(MostFiles + 1)},
+		"too many files":  {Changes: many(MaxFiles + 1)},
 		"it was stopped":  {Stopped: true},
 		"it is not known": {Uncompared: "too large"},
 	} {
@@ -207,8 +206,8 @@ func TestLive(t *testing.T) {
 			t.Errorf("%s: %+v", name, live)
 		}
 	}
-	if live, why := rules.Live(Result{Changes: many(MostFiles)}); why != "" || len(live.Files) != MostFiles || !strings.Contains(live.Say, "and 27 more") {
-		t.Error(why, live.Say)
+	if live, why := rules.Live(Result{Changes: many(MaxFiles)}); why != "" || len(live.Files) != MaxFiles || !strings.Contains(live.Summary, "and 27 more") {
+		t.Error(why, live.Summary)
 	}
 }
 
@@ -227,8 +226,8 @@ func TestBounds(t *testing.T) {
 	opened := false
 	never := layer(t, e("etc/chrony.conf=1"))
 	never.Open = func() (io.ReadCloser, error) { opened = true; return nil, errors.New("away") }
-	lies := layer(t, e("etc/chrony.conf=1"))
-	lies.Digest = "sha256:" + strings.Repeat("0", 64)
+	mismatch := layer(t, e("etc/chrony.conf=1"))
+	mismatch.Digest = "sha256:" + strings.Repeat("0", 64)
 	smaller := layer(t, e("etc/chrony.conf="+strings.Repeat("x", 4096)))
 	smaller.Size = 10
 	big := tarOf(t, e("etc/chrony.conf="+strings.Repeat("x", 4096)))
@@ -245,14 +244,14 @@ func TestBounds(t *testing.T) {
 		"too many entries":         {image(base), image(base, layer(t, e("a/"), e("b/"), e("c/"), e("d/"), e("e/"))), "more than 4 entries"},
 		"it unpacks to more":       {image(base), image(base, zipped(t, e("etc/chrony.conf="+strings.Repeat("x", 40<<10)))), "unpack to more than"},
 		"it has more than it says": {image(base), image(base, plain(tarOf(t, e("etc/a="+strings.Repeat("x", 80<<10)))), smaller), "layers that differ"},
-		"other bytes":              {image(base), image(base, lies), "is not what its digest says"},
+		"other bytes":              {image(base), image(base, mismatch), "is not what its digest says"},
 		"cut off":                  {image(base), image(base, cut), "cannot be read"},
 		"another kind of digest":   {image(base), image(base, Layer{Digest: "sha512:x", Open: opens(nil)}), "another kind"},
 		"another kind of layer":    {image(base), image(base, Layer{Digest: "sha256:x", MediaType: "x/squashfs", Open: opens(nil)}), "media type"},
 		"a way out":                {image(base), image(base, layer(t, e("etc/../../usr/bin/x=1"))), "which no image should have"},
 		"a link that is a way out": {image(base), image(base, layer(t, e("etc/a=>../b"))), "which no image should have"},
 		"a name without end":       {image(base), image(base, layer(t, e(strings.Repeat("x/", 3000)+"x=1"))), "has a path of"},
-		"a mark without a name":    {image(base), image(base, layer(t, e("etc/.wh."))), "takes nothing away"},
+		"a mark without a name":    {image(base), image(base, layer(t, e("etc/.wh."))), "names nothing that can be removed"},
 		"below a file":             {image(base), image(base, layer(t, e("etc/app.d/a=1"), e("etc/app.d/a/b=1"))), "which is no directory"},
 		"gzip that is none":        {image(base), image(base, Layer{Digest: "sha256:x", MediaType: "x+gzip", Size: 5, Open: opens([]byte("hello"))}), "cannot be read"},
 	} {
@@ -267,16 +266,16 @@ func TestBounds(t *testing.T) {
 			}
 		})
 	}
-	// The first file that is not covered ends it; what lies below is not read any more.
-	r, err := Compare(image(base), image(base, never, layer(t, e("etc/chrony.conf=2"), e("usr/bin/x=1"), e("etc/motd=1"))), Default(), rules.Covers)
+	// The first file that is not covered ends the comparison: lower layers are not read.
+	r, err := Compare(image(base), image(base, never, layer(t, e("etc/chrony.conf=2"), e("usr/bin/x=1"), e("etc/motd=1"))), DefaultLimits(), rules.Covers)
 	if err != nil || !r.Stopped || opened || len(r.Changes) != 1 || r.Changes[0].Path != "/usr/bin/x" {
 		t.Errorf("%+v %v", r, err)
 	}
-	// A registry that is away is an error, and no difference.
-	if _, err := Compare(image(base), image(base, never), Default(), rules.Covers); err == nil || !opened {
+	// An unreachable registry is an error, and no difference.
+	if _, err := Compare(image(base), image(base, never), DefaultLimits(), rules.Covers); err == nil || !opened {
 		t.Error("away is taken for an answer", err)
 	}
-	// A file that is too large to be told needs a boot.
+	// A file that is too large for agents needs a boot.
 	r, err = Compare(image(base), image(base, layer(t, e("etc/chrony.conf="+strings.Repeat("x", 17)))), lim, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -311,22 +310,22 @@ func TestPacked(t *testing.T) {
 	small := w.EncodeAll(raw, nil)
 	z := Layer{Digest: model.DigestOf(small), MediaType: "application/vnd.oci.image.layer.v1.tar+zstd", Size: int64(len(small)), Open: opens(small)}
 	for name, l := range map[string]Layer{"gzip": zipped(t, entries...), "zstd": z} {
-		if r, err := Compare(image(plain(raw)), image(l), Default(), nil); err != nil || !r.Same() || r.Read == 0 && name == "zstd" {
+		if r, err := Compare(image(plain(raw)), image(l), DefaultLimits(), nil); err != nil || !r.Same() || r.Read == 0 && name == "zstd" {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 	}
-	if r, err := Compare(image(plain(raw)), image(zipped(t, entries...)), Default(), nil); err != nil || r.Shared != 1 || r.Read != 0 {
+	if r, err := Compare(image(plain(raw)), image(zipped(t, entries...)), DefaultLimits(), nil); err != nil || r.Shared != 1 || r.Read != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 	// What hosts read of the configuration counts, all else of it does not.
 	was, is := image(), image()
 	was.Labels, is.Labels = map[string]string{"ostree.bootable": "1", "version": "1"}, map[string]string{"containers.bootc": "1", "version": "2", "ostree.bootable": "1"}
-	r, err := Compare(was, is, Default(), Rules{}.Covers)
+	r, err := Compare(was, is, DefaultLimits(), Rules{}.Covers)
 	if err != nil || !r.Stopped || len(r.Changes) != 1 || r.Changes[0].Path != "label containers.bootc" {
 		t.Errorf("%+v %v", r, err)
 	}
 	is.Labels, is.Platform = was.Labels, "linux/arm64"
-	if r, err := Compare(was, is, Default(), Rules{}.Covers); err != nil || !r.Stopped {
+	if r, err := Compare(was, is, DefaultLimits(), Rules{}.Covers); err != nil || !r.Stopped {
 		t.Errorf("%+v %v", r, err)
 	}
 }

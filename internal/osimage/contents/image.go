@@ -10,12 +10,12 @@ import (
 
 // Layer of an image.
 type Layer struct {
-	// Digest of the layer as it lies in a registry, DiffID of its tar.
+	// Digest of the compressed layer, DiffID of its tar.
 	Digest, DiffID string
 	MediaType      string
-	// Size as it lies in a registry, in bytes.
+	// Size of the compressed layer, in bytes.
 	Size int64
-	// Open reads it from there.
+	// Open reads the compressed layer.
 	Open func() (io.ReadCloser, error)
 }
 
@@ -29,17 +29,17 @@ type Image struct {
 
 // Limits of a comparison.
 type Limits struct {
-	// Bytes of layers that are read, as they lie in a registry; Unpacked of their tars.
+	// Bytes of compressed layers that are read; Unpacked are those of their tars.
 	Bytes, Unpacked int64
 	// Entries of tars.
 	Entries int
-	// File is how large a file may be whose content is kept, Kept all of them together.
+	// File is the largest file whose content is kept, Kept the limit of all of them.
 	File, Kept int64
 }
 
-// Default limits: what a small change of an image needs. A base that is new as a whole
-// is larger, and is booted.
-func Default() Limits {
+// DefaultLimits suffice for a small change of an image. A new base exceeds them, and then the
+// node boots the image.
+func DefaultLimits() Limits {
 	return Limits{Bytes: 64 << 20, Unpacked: 256 << 20, Entries: 100_000, File: 64 << 10, Kept: 256 << 10}
 }
 
@@ -51,11 +51,11 @@ const (
 	File      Kind = "file"
 	Directory Kind = "directory"
 	Symlink   Kind = "symbolic link"
-	// Other is a device, a pipe, or a hard link to what lies in another layer.
+	// Other is a device, a pipe, or a hard link into another layer.
 	Other Kind = "special file"
 )
 
-// Entry is what is at a path.
+// Entry of an image, without its path.
 type Entry struct {
 	Kind Kind
 	// Mode are the permission bits with setuid, setgid and sticky.
@@ -68,18 +68,18 @@ type Entry struct {
 	Size   int64
 	// Attributes is a hash of the extended attributes, empty for none.
 	Attributes string
-	// Data of a file, if it was asked for and is small enough.
+	// Data of a file below /etc that is small enough.
 	Data []byte
-	// bare: nothing names this directory, something lies below it.
+	// bare: no layer names this directory, but one has a path below it.
 	bare bool
 }
 
-// ordinary directories are made on the way to a file.
+// ordinary reports whether a directory looks like one that was created as a parent.
 func (e Entry) ordinary() bool {
 	return e.Kind == Directory && (e.bare || e.Mode == 0o755 && e.UID == 0 && e.GID == 0 && e.Attributes == "")
 }
 
-// differs says in what, times aside.
+// differs returns the differing respects, without times.
 func (e Entry) differs(o Entry) []string {
 	if e.Kind != o.Kind {
 		return []string{"kind"}
@@ -112,7 +112,7 @@ type Presence string
 const (
 	There  Presence = "there"
 	Absent Presence = "absent"
-	// Shared: as the layers have it that both images share, which are not read.
+	// Shared: as in the layers that both images share, which are not read.
 	Shared Presence = "shared"
 )
 
@@ -124,7 +124,7 @@ type Side struct {
 
 // Change is one path that differs.
 type Change struct {
-	// Path with the leading slash; "label NAME" and "platform" for what is no path.
+	// Path with the leading slash; also "label NAME" and "platform".
 	Path string
 	// What: added, removed, kind, content, mode, owner, target, attributes, emptied,
 	// or unread if one image has it from layers that were not read.
@@ -136,13 +136,12 @@ func (c Change) String() string { return c.Path + " (" + strings.Join(c.What, ",
 
 // Result of a comparison.
 type Result struct {
-	// Changes by path; all of them, unless it stopped at the last one, which is not
-	// covered.
+	// Changes by path. If Stopped, the comparison ended at the last one, which is not covered.
 	Changes []Change
 	Stopped bool
-	// Uncompared says why it is not known what differs, empty if it is.
+	// Uncompared is why the images were not compared, empty if they were.
 	Uncompared string
-	// Shared layers were not read; Read bytes of the others were.
+	// Shared counts the layers that were not read, Read the bytes of the others.
 	Shared int
 	Read   int64
 }
@@ -150,8 +149,8 @@ type Result struct {
 // Same reports whether nothing differs.
 func (r Result) Same() bool { return !r.Stopped && r.Uncompared == "" && len(r.Changes) == 0 }
 
-// shared is how many layers both have from the bottom.
-func shared(a, b []Layer) int {
+// sharedLayers counts the layers that both have from the bottom.
+func sharedLayers(a, b []Layer) int {
 	n := 0
 	for n < min(len(a), len(b)) && (a[n].Digest == b[n].Digest || a[n].DiffID != "" && a[n].DiffID == b[n].DiffID) {
 		n++
@@ -159,11 +158,11 @@ func shared(a, b []Layer) int {
 	return n
 }
 
-// hostLabels are those that hosts read when they boot an image.
+// hostLabels are prefixes of labels that hosts read when they boot an image.
 var hostLabels = []string{"containers.bootc", "ostree.", "rpmostree.", "bootc."}
 
-// labels that hosts read and that differ.
-func labels(was, is map[string]string) []Change {
+// changedLabels returns the differing labels that hosts read.
+func changedLabels(was, is map[string]string) []Change {
 	var out []Change
 	keys := slices.Sorted(maps.Keys(was))
 	for k := range is {
@@ -181,15 +180,15 @@ func labels(was, is map[string]string) []Change {
 	return out
 }
 
-// mostSize of a layer that is believed, in bytes.
-const mostSize = 1 << 40
+// maxLayerSize is the largest plausible size of a layer, in bytes.
+const maxLayerSize = 1 << 40
 
-// tooMuch says why two lists of layers are not read, empty if they are.
-func (l Limits) tooMuch(lists ...[]Layer) string {
+// refusal is why two lists of layers are not read, empty if they are.
+func (l Limits) refusal(lists ...[]Layer) string {
 	var size int64
 	for _, list := range lists {
 		for _, x := range list {
-			if x.Size < 0 || x.Size > mostSize {
+			if x.Size < 0 || x.Size > maxLayerSize {
 				return fmt.Sprintf("layer %s says that it has %d bytes, which cannot be", x.Digest, x.Size)
 			}
 			size += x.Size

@@ -10,39 +10,39 @@ import (
 	"github.com/refit-dev/refit/internal/osimage"
 )
 
-// Rules say which differences reach a node without a boot.
+// Rules decide which differences reach a node without a boot.
 type Rules struct {
 	// Pool has its own rules; refit's come after them.
 	Pool []osimage.Rule
-	// Known are paths, with the leading slash, that the pool's configuration brings:
-	// it says itself what a change of them costs.
+	// Known are paths, with the leading slash, of the pool's configuration, which itself
+	// declares the disruption of a change.
 	Known map[string]bool
 }
 
-// MostFiles are written without a boot; more is an image's work.
-const MostFiles = 32
+// MaxFiles is how many files agents write; for more the node boots the image.
+const MaxFiles = 32
 
 // Covers reports whether a change needs no boot.
 func (r Rules) Covers(c Change) bool {
-	_, why := r.file(c)
+	_, why := r.configFile(c)
 	return why == ""
 }
 
-// Refuses says why a change needs a boot, empty if it does not.
+// Refuses returns why a change needs a boot, empty if it does not.
 func (r Rules) Refuses(c Change) string {
-	_, why := r.file(c)
+	_, why := r.configFile(c)
 	return why
 }
 
-// Live is what agents write.
+// Live has the files that agents write without a boot.
 type Live struct {
 	// Files by path.
 	Files []model.ConfigFile
-	// Say is a half sentence for people: how many, by which rules.
-	Say string
+	// Summary is half a sentence for people: how many files, by which rules.
+	Summary string
 }
 
-// Live are the files of a result that needs no boot. why says that it needs one.
+// Live returns the files of a result that needs no boot, or why it needs one.
 func (r Rules) Live(res Result) (live Live, why string) {
 	if res.Uncompared != "" {
 		return live, res.Uncompared
@@ -50,7 +50,7 @@ func (r Rules) Live(res Result) (live Live, why string) {
 	var says []string
 	known := false
 	for _, c := range res.Changes {
-		f, why := r.file(c)
+		f, why := r.configFile(c)
 		if why != "" {
 			return Live{}, c.Path + ": " + why
 		}
@@ -59,25 +59,25 @@ func (r Rules) Live(res Result) (live Live, why string) {
 			continue
 		}
 		live.Files = append(live.Files, *f)
-		says = append(says, c.Path+" ("+r.says(c.Path)+")")
+		says = append(says, c.Path+" ("+r.describeActions(c.Path)+")")
 	}
 	if res.Stopped {
 		return Live{}, "it was not compared to the end"
 	}
-	if n := len(live.Files); n > MostFiles {
-		return Live{}, fmt.Sprintf("%d files differ, and at most %d are written without a boot", n, MostFiles)
+	if n := len(live.Files); n > MaxFiles {
+		return Live{}, fmt.Sprintf("%d files differ, and at most %d are written without a boot", n, MaxFiles)
 	}
-	live.Say = say(says)
+	live.Summary = summarize(says)
 	if known && len(says) == 0 {
-		live.Say = "differs only in what the pool's configuration brings without a boot"
+		live.Summary = "differs only in what the pool's configuration brings without a boot"
 	}
 	return live, ""
 }
 
-// namedFiles are said by name in a sentence.
+// namedFiles is how many files a summary names.
 const namedFiles = 5
 
-func say(says []string) string {
+func summarize(says []string) string {
 	switch n := len(says); {
 	case n == 0:
 		return "has the same contents"
@@ -90,8 +90,8 @@ func say(says []string) string {
 	}
 }
 
-// decide by the rules; a unit's file may be covered by a rule for the unit.
-func (r Rules) decide(path string) osimage.Disruption {
+// decideFor applies the rules to a path; a rule for a unit covers the unit's file.
+func (r Rules) decideFor(path string) osimage.Disruption {
 	a := osimage.DecideDisruption(r.Pool, []osimage.Change{{Kind: osimage.ChangeFile, Name: path}})
 	if unit := model.UnitOf(path); unit != "" && a.Reboots() {
 		return osimage.DecideDisruption(r.Pool, []osimage.Change{{Kind: osimage.ChangeUnit, Name: unit}})
@@ -99,8 +99,8 @@ func (r Rules) decide(path string) osimage.Disruption {
 	return a
 }
 
-func (r Rules) says(path string) string {
-	a := r.decide(path)
+func (r Rules) describeActions(path string) string {
+	a := r.decideFor(path)
 	var do []string
 	for _, x := range a.Actions {
 		do = append(do, x.String())
@@ -108,26 +108,26 @@ func (r Rules) says(path string) string {
 	if len(do) == 0 {
 		do = []string{string(osimage.ActionNone)}
 	}
-	return strings.Join(do, ", ") + " by " + a.Because[0].Rule
+	return strings.Join(do, ", ") + " by " + a.Matches[0].Rule
 }
 
-// file that an agent writes for a change; nil if nothing has to be written. why it
-// cannot be without a boot.
-func (r Rules) file(c Change) (f *model.ConfigFile, why string) {
+// configFile returns the file that an agent writes for a change, nil if it writes none, or why
+// the change needs a boot.
+func (r Rules) configFile(c Change) (f *model.ConfigFile, why string) {
 	if r.Known[c.Path] {
 		return nil, ""
 	}
-	for _, refuse := range []func(Change) string{place, before, after} {
+	for _, refuse := range []func(Change) string{refusePath, refuseOld, refuseNew} {
 		if why := refuse(c); why != "" {
 			return nil, why
 		}
 	}
-	a := r.decide(c.Path)
+	a := r.decideFor(c.Path)
 	if a.Reboots() {
-		return nil, a.Because[0].Rule + " but a reboot"
+		return nil, a.Matches[0].Rule + " but a reboot"
 	}
 	f = &model.ConfigFile{Path: c.Path}
-	f.Disruption, f.Units = a.As()
+	f.Disruption, f.Units = a.ConfigDisruption()
 	if c.Is.Presence == Absent {
 		f.Absent = true
 		return f, ""
@@ -144,19 +144,19 @@ func owner(id int) string {
 	return strconv.Itoa(id)
 }
 
-// place says why nothing is written to a path while the node runs.
-func place(c Change) string {
+// refusePath returns why agents do not write to a path.
+func refusePath(c Change) string {
 	switch {
 	case !strings.HasPrefix(c.Path, "/etc/"):
-		return "only an image that is booted brings what lies outside of /etc"
+		return "outside of /etc only a booted image changes files"
 	case osimage.IsPerMachine(c.Path):
 		return "it is the node's own"
 	}
-	return model.KeptPath(c.Path)
+	return model.ProtectedPath(c.Path)
 }
 
-// before says what there was that cannot be written over.
-func before(c Change) string {
+// refuseOld returns why agents cannot replace the old entry.
+func refuseOld(c Change) string {
 	switch c.Was.Presence {
 	case Absent:
 		return ""
@@ -168,17 +168,17 @@ func before(c Change) string {
 	case Shared:
 	}
 	if c.Is.Presence != There {
-		return "what it was lies in layers that were not read"
+		return "its old content is in layers that were not read"
 	}
 	return ""
 }
 
-// after says what there is that an agent does not write.
-func after(c Change) string {
+// refuseNew returns why agents cannot write the new entry.
+func refuseNew(c Change) string {
 	e := c.Is.Entry
 	switch {
 	case c.Is.Presence == Shared:
-		return "what it is lies in layers that were not read"
+		return "its new content is in layers that were not read"
 	case c.Is.Presence == Absent:
 		return ""
 	case e.Kind != File:
@@ -188,9 +188,9 @@ func after(c Change) string {
 	case e.Mode > 0o777:
 		return fmt.Sprintf("its mode is %04o", e.Mode)
 	case e.Mode&0o004 == 0:
-		return "not everybody may read it, and what agents are told every node may read"
+		return "not every user may read it, and every node can read what agents write"
 	case int64(len(e.Data)) != e.Size:
-		return fmt.Sprintf("it has %d bytes, too many to be told to agents", e.Size)
+		return fmt.Sprintf("it has %d bytes, too many for agents to write", e.Size)
 	}
 	return model.LooksSecret(c.Path, e.Data)
 }

@@ -108,10 +108,10 @@ func TestAppliedItIsTheOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := [][]entry{append(drawn(t, "a0"), e("zero=a")), drawn(t, "a1")}
 		b := [][]entry{append(drawn(t, "b0"), e("zero=b")), drawn(t, "b1"), drawn(t, "b2")}
-		if r, err := Compare(imageOf(t, a), imageOf(t, a), Default(), nil); err != nil || !r.Same() {
+		if r, err := Compare(imageOf(t, a), imageOf(t, a), DefaultLimits(), nil); err != nil || !r.Same() {
 			t.Fatalf("an image differs from itself: %+v %v", r, err)
 		}
-		r, err := Compare(imageOf(t, a), imageOf(t, b), Default(), nil)
+		r, err := Compare(imageOf(t, a), imageOf(t, b), DefaultLimits(), nil)
 		if err != nil || r.Uncompared != "" || r.Shared != 0 {
 			t.Fatalf("%+v %v", r, err)
 		}
@@ -124,7 +124,7 @@ func TestAppliedItIsTheOther(t *testing.T) {
 			case There:
 				got[name] = c.Is.Entry
 			case Shared:
-				t.Fatalf("nothing is shared, and %s is said to be", c)
+				t.Fatalf("nothing is shared, but %s counts as shared", c)
 			}
 		}
 		plain := func(in map[string]Entry) map[string]Entry {
@@ -157,7 +157,7 @@ func says(layers [][]entry) (out [][]string) {
 	return out
 }
 
-// Whatever lies in the layers that are not read: no difference is missed, but for ordinary
+// With any content of the layers that are not read, no difference is missed, but for ordinary
 // directories on the way.
 func TestNoDifferenceIsMissed(t *testing.T) {
 	t.Parallel()
@@ -165,22 +165,22 @@ func TestNoDifferenceIsMissed(t *testing.T) {
 		bottom := append(drawn(t, "shared"), e("zero=0"))
 		a := [][]entry{bottom, append(drawn(t, "a1"), e("usr/one=a"))}
 		b := [][]entry{bottom, append(drawn(t, "b1"), e("usr/one=b")), drawn(t, "b2")}
-		r, err := Compare(imageOf(t, a), imageOf(t, b), Default(), nil)
+		r, err := Compare(imageOf(t, a), imageOf(t, b), DefaultLimits(), nil)
 		if err != nil || r.Uncompared != "" || r.Shared != 1 {
 			t.Fatalf("%+v %v", r, err)
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for _, c := range r.Changes {
-			told[strings.TrimPrefix(c.Path, "/")] = true
+			reported[strings.TrimPrefix(c.Path, "/")] = true
 		}
 		covered := func(name string) bool { // itself, or a directory above it that was emptied or taken away
-			for at := range told { // or something below it, which makes it a directory
+			for at := range reported { // or something below it, which makes it a directory
 				if strings.HasPrefix(at, name+"/") {
 					return true
 				}
 			}
 			for at := name; at != "."; at = path.Dir(at) {
-				if told[at] {
+				if reported[at] {
 					return true
 				}
 			}
@@ -193,7 +193,7 @@ func TestNoDifferenceIsMissed(t *testing.T) {
 			same := inA == inB && len(x.differs(y)) == 0
 			onTheWay := (!inA || x.Kind == Directory) && (!inB || y.Kind == Directory) && (x.ordinary() || y.ordinary())
 			if !same && !onTheWay && !covered(name) {
-				t.Fatalf("%s was %+v, is %+v, and nothing is said of it: %v\nof %v and %v", name, x, y, r.Changes, says(a), says(b))
+				t.Fatalf("%s was %+v, is %+v, and no change reports it: %v\nof %v and %v", name, x, y, r.Changes, says(a), says(b))
 			}
 		}
 	})

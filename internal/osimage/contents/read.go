@@ -16,13 +16,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// odd is why an image is not compared: it is too large, or not as images are.
-type odd string
+// incomparable is why an image is not compared: it is too large or malformed.
+type incomparable string
 
-func (o odd) Error() string { return string(o) }
+func (o incomparable) Error() string { return string(o) }
 
-// longest path of an entry, or target of a link, in bytes.
-const longest = 4096
+// maxPath path of an entry, or target of a link, in bytes.
+const maxPath = 4096
 
 // reader reads layers within limits.
 type reader struct {
@@ -33,24 +33,24 @@ type reader struct {
 	kept    int64
 }
 
-// counted is a part of what may be read.
-type counted struct {
-	from io.Reader
-	n    *int64
-	most int64
-	over odd
-	sum  hash.Hash
-	// failed is what the source said, if it is no end.
+// limitedReader counts what it reads, and fails with exceeded beyond the limit.
+type limitedReader struct {
+	from     io.Reader
+	n        *int64
+	limit    int64
+	exceeded incomparable
+	sum      hash.Hash
+	// failed is the error of the source, other than io.EOF.
 	failed error
 }
 
-func (c *counted) Read(p []byte) (int, error) {
-	if *c.n >= c.most {
-		p = p[:min(1, len(p))] // the end may be just there
+func (c *limitedReader) Read(p []byte) (int, error) {
+	if *c.n >= c.limit {
+		p = p[:min(1, len(p))] // the source may end exactly at the limit
 	}
 	n, err := c.from.Read(p)
-	if *c.n += int64(n); *c.n > c.most {
-		return 0, c.over
+	if *c.n += int64(n); *c.n > c.limit {
+		return 0, c.exceeded
 	}
 	if c.sum != nil {
 		c.sum.Write(p[:n])
@@ -61,41 +61,41 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// seen is told of every entry that counts; an error ends the reading.
-type seen func(name string, e Entry) error
+// visitFunc gets every visible entry; an error ends the reading.
+type visitFunc func(name string, e Entry) error
 
-// tree of layers, the highest first.
-func (r *reader) tree(layers []Layer, base Presence, see seen) (*tree, error) {
+// readTree reads layers into a tree, the highest first.
+func (r *reader) readTree(layers []Layer, base Presence, see visitFunc) (*tree, error) {
 	t := newTree(base)
 	for i := len(layers) - 1; i >= 0; i-- {
-		t.begin()
-		if err := r.layer(layers[i], t, see); err != nil {
+		t.beginLayer()
+		if err := r.readLayer(layers[i], t, see); err != nil {
 			return nil, err
 		}
-		if err := t.end(); err != nil {
+		if err := t.endLayer(); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-// layer reads one, and compares it with its digest.
-func (r *reader) layer(l Layer, t *tree, see seen) error {
+// readLayer reads a layer and verifies its digest.
+func (r *reader) readLayer(l Layer, t *tree, see visitFunc) error {
 	want, ok := strings.CutPrefix(l.Digest, "sha256:")
 	if !ok {
-		return odd("layer " + l.Digest + " has a digest of another kind than sha256")
+		return incomparable("layer " + l.Digest + " has a digest of another kind than sha256")
 	}
 	blob, err := l.Open()
 	if err != nil {
 		return err
 	}
 	defer blob.Close()
-	raw := &counted{from: blob, n: &r.read, most: r.lim.Bytes, over: odd(fmt.Sprintf("its layers have more than %d MB", r.lim.Bytes>>20)), sum: sha256.New()}
-	err = r.unpack(l, raw, t, see)
+	raw := &limitedReader{from: blob, n: &r.read, limit: r.lim.Bytes, exceeded: incomparable(fmt.Sprintf("its layers have more than %d MB", r.lim.Bytes>>20)), sum: sha256.New()}
+	err = r.unpackLayer(l, raw, t, see)
 	if err == nil {
 		_, err = io.Copy(io.Discard, raw)
 	}
-	var mine odd
+	var mine incomparable
 	switch {
 	case err == nil:
 	case raw.failed != nil:
@@ -103,28 +103,28 @@ func (r *reader) layer(l Layer, t *tree, see seen) error {
 	case errors.Is(err, errStop), errors.As(err, &mine):
 		return err
 	default:
-		return odd("layer " + l.Digest + " cannot be read: " + err.Error())
+		return incomparable("layer " + l.Digest + " cannot be read: " + err.Error())
 	}
 	if got := hex.EncodeToString(raw.sum.Sum(nil)); got != want {
-		return odd("layer " + l.Digest + " is not what its digest says")
+		return incomparable("layer " + l.Digest + " is not what its digest says")
 	}
 	return nil
 }
 
-func (r *reader) unpack(l Layer, raw io.Reader, t *tree, see seen) error {
+func (r *reader) unpackLayer(l Layer, raw io.Reader, t *tree, see visitFunc) error {
 	plain, done, err := decompress(l.MediaType, raw)
 	if err != nil {
 		return err
 	}
 	defer done()
-	in := &counted{from: plain, n: &r.plain, most: r.lim.Unpacked, over: odd(fmt.Sprintf("its layers unpack to more than %d MB", r.lim.Unpacked>>20))}
+	in := &limitedReader{from: plain, n: &r.plain, limit: r.lim.Unpacked, exceeded: incomparable(fmt.Sprintf("its layers unpack to more than %d MB", r.lim.Unpacked>>20))}
 	for x := tar.NewReader(in); ; {
 		h, err := x.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil {
-			err = r.entry(h, x, t, see)
+			err = r.addEntry(h, x, t, see)
 		}
 		if err != nil {
 			return err
@@ -148,70 +148,70 @@ func decompress(mediaType string, raw io.Reader) (io.Reader, func(), error) {
 	case strings.HasSuffix(mediaType, "tar"):
 		return raw, func() {}, nil
 	}
-	return nil, nil, odd("a layer has media type " + mediaType + ", which is not read")
+	return nil, nil, incomparable("a layer has media type " + mediaType + ", which is not read")
 }
 
-func (r *reader) entry(h *tar.Header, content io.Reader, t *tree, see seen) error {
+func (r *reader) addEntry(h *tar.Header, content io.Reader, t *tree, see visitFunc) error {
 	if r.entries++; r.entries > r.lim.Entries {
-		return odd(fmt.Sprintf("its layers have more than %d entries", r.lim.Entries))
+		return incomparable(fmt.Sprintf("its layers have more than %d entries", r.lim.Entries))
 	}
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	name, err := clean(h.Name)
-	if err != nil || name == "" || unapplied(name, h) {
+	name, err := cleanPath(h.Name)
+	if err != nil || name == "" || isUnapplied(name, h) {
 		return err
 	}
 	if strings.HasPrefix(path.Base(name), whiteout) {
-		return t.takeAway(name)
+		return t.applyWhiteout(name)
 	}
-	e, err := r.read1(name, h, content, t)
+	e, err := r.readEntry(name, h, content, t)
 	if err != nil {
 		return err
 	}
-	if t.add(name, e) && see != nil {
+	if t.addEntry(name, e) && see != nil {
 		return see(name, e)
 	}
 	return nil
 }
 
-// clean is a path without the leading slash.
-func clean(name string) (string, error) {
+// cleanPath returns a path without the leading slash.
+func cleanPath(name string) (string, error) {
 	switch {
-	case len(name) > longest:
-		return "", odd(fmt.Sprintf("it has a path of %d bytes", len(name)))
+	case len(name) > maxPath:
+		return "", incomparable(fmt.Sprintf("it has a path of %d bytes", len(name)))
 	case slices.Contains(strings.Split(name, "/"), ".."), strings.ContainsAny(name, "\x00\n"):
-		return "", odd(fmt.Sprintf("it has the path %q, which no image should have", name))
+		return "", incomparable(fmt.Sprintf("it has the path %q, which no image should have", name))
 	}
 	return strings.TrimPrefix(path.Clean("/"+name), "/"), nil
 }
 
-// machines are directories in which an update of a node applies nothing: their content
-// is the machine's own, or the kernel's.
-var machines = []string{"dev", "proc", "run", "sys", "tmp", "var"}
+// machineDirs are directories whose content belongs to the machine or the kernel; an update of
+// a node does not apply it.
+var machineDirs = []string{"dev", "proc", "run", "sys", "tmp", "var"}
 
-func unapplied(name string, h *tar.Header) bool {
+func isUnapplied(name string, h *tar.Header) bool {
 	top, _, below := strings.Cut(name, "/")
-	return slices.Contains(machines, top) && (below || h.Typeflag == tar.TypeDir)
+	return slices.Contains(machineDirs, top) && (below || h.Typeflag == tar.TypeDir)
 }
 
-// read1 is what an entry says; the bytes of a file go through a hash.
-func (r *reader) read1(name string, h *tar.Header, content io.Reader, t *tree) (Entry, error) {
-	if len(h.Linkname) > longest {
-		return Entry{}, odd(fmt.Sprintf("%s is a link with %d bytes", name, len(h.Linkname)))
+// readEntry returns an entry, with the digest of a file's content.
+func (r *reader) readEntry(name string, h *tar.Header, content io.Reader, t *tree) (Entry, error) {
+	if len(h.Linkname) > maxPath {
+		return Entry{}, incomparable(fmt.Sprintf("%s is a link with %d bytes", name, len(h.Linkname)))
 	}
 	e := Entry{Mode: uint32(h.Mode) & 0o7777, UID: h.Uid, GID: h.Gid, Attributes: attributes(h)}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		e.Kind = File
-		err := r.content(name, h.Size, content, &e)
+		err := r.readContent(name, h.Size, content, &e)
 		return e, err
 	case tar.TypeDir:
 		e.Kind = Directory
 	case tar.TypeSymlink:
 		e.Kind, e.Link = Symlink, h.Linkname
 	case tar.TypeLink:
-		at, err := clean(h.Linkname)
+		at, err := cleanPath(h.Linkname)
 		if err != nil {
 			return e, err
 		}
@@ -222,13 +222,13 @@ func (r *reader) read1(name string, h *tar.Header, content io.Reader, t *tree) (
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		e.Kind, e.Link = Other, fmt.Sprint(string(h.Typeflag), h.Devmajor, ":", h.Devminor)
 	default:
-		return e, odd(fmt.Sprintf("%s is an entry of type %q, which is not known here", name, h.Typeflag))
+		return e, incomparable(fmt.Sprintf("%s is an entry of type %q, which is not known here", name, h.Typeflag))
 	}
 	return e, nil
 }
 
-// content hashes a file, and keeps it if it is small and of /etc.
-func (r *reader) content(name string, size int64, content io.Reader, e *Entry) error {
+// readContent hashes a file, and keeps the content of a small one below /etc.
+func (r *reader) readContent(name string, size int64, content io.Reader, e *Entry) error {
 	sum := sha256.New()
 	var to io.Writer = sum
 	var kept *strings.Builder
@@ -243,8 +243,8 @@ func (r *reader) content(name string, size int64, content io.Reader, e *Entry) e
 	if err != nil {
 		return err
 	}
-	if n > left { // a sparse file has more in it than what was read of it
-		return odd(fmt.Sprintf("its layers unpack to more than %d MB", r.lim.Unpacked>>20))
+	if n > left { // a sparse file is larger than its bytes in the tar
+		return incomparable(fmt.Sprintf("its layers unpack to more than %d MB", r.lim.Unpacked>>20))
 	}
 	r.plain = max(r.plain, before+n)
 	e.Digest, e.Size = "sha256:"+hex.EncodeToString(sum.Sum(nil)), n
@@ -254,8 +254,8 @@ func (r *reader) content(name string, size int64, content io.Reader, e *Entry) e
 	return nil
 }
 
-// attributes is a hash of the extended ones. A label of SELinux is given by the node's
-// own policy.
+// attributes returns a hash of the extended attributes, without the SELinux label, which the
+// node's own policy sets.
 func attributes(h *tar.Header) string {
 	var all []string
 	for k, v := range h.PAXRecords {

@@ -7,8 +7,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// letter are the files in which two images differ.
-type letter struct {
+// sealedFiles is the stored form of the files in which two images differ.
+type sealedFiles struct {
 	Version string             `json:"version"`
 	Was     string             `json:"was"`
 	Is      string             `json:"is"`
@@ -17,10 +17,10 @@ type letter struct {
 
 const sealVersion = "refit.dev/os-live/v1"
 
-// Seal writes files down in which the image of digest is differs from that of digest was.
-// What a change of them costs is no part of it: rules may change.
-func Seal(was, is string, files []model.ConfigFile) []byte {
-	s := letter{Version: sealVersion, Was: was, Is: is, Files: []model.ConfigFile{}}
+// SealFiles encodes the files in which the image with digest is differs from the one with digest
+// was. It leaves out the disruption of a change, because rules may change.
+func SealFiles(was, is string, files []model.ConfigFile) []byte {
+	s := sealedFiles{Version: sealVersion, Was: was, Is: is, Files: []model.ConfigFile{}}
 	for _, f := range files {
 		f.Disruption, f.Units = "", nil
 		s.Files = append(s.Files, f)
@@ -32,9 +32,9 @@ func Seal(was, is string, files []model.ConfigFile) []byte {
 	return b
 }
 
-// Open reads what Seal wrote, of these two images.
-func Open(data []byte, was, is string) ([]model.ConfigFile, error) {
-	var s letter
+// OpenFiles decodes the result of SealFiles for these two images.
+func OpenFiles(data []byte, was, is string) ([]model.ConfigFile, error) {
+	var s sealedFiles
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("differences of OS images: %w", err)
 	}
@@ -44,29 +44,29 @@ func Open(data []byte, was, is string) ([]model.ConfigFile, error) {
 	return s.Files, nil
 }
 
-// Again asks the rules, which may have changed, about files that were found earlier.
-func (r Rules) Again(files []model.ConfigFile) (live Live, why string) {
+// Reapply applies the rules, which may have changed, to the files of an earlier comparison.
+func (r Rules) Reapply(files []model.ConfigFile) (live Live, why string) {
 	var says []string
 	for _, f := range files {
-		if a := r.decide(f.Path); a.Reboots() {
-			return Live{}, f.Path + ": " + a.Because[0].Rule + " but a reboot"
+		if a := r.decideFor(f.Path); a.Reboots() {
+			return Live{}, f.Path + ": " + a.Matches[0].Rule + " but a reboot"
 		}
 		live.Files = append(live.Files, r.Assign(f))
-		says = append(says, f.Path+" ("+r.says(f.Path)+")")
+		says = append(says, f.Path+" ("+r.describeActions(f.Path)+")")
 	}
-	live.Say = say(says)
+	live.Summary = summarize(says)
 	return live, ""
 }
 
-// Assign says of a file what its change costs by the rules.
+// Assign sets the disruption of a file by the rules.
 func (r Rules) Assign(f model.ConfigFile) model.ConfigFile {
-	f.Disruption, f.Units = r.decide(f.Path).As()
+	f.Disruption, f.Units = r.decideFor(f.Path).ConfigDisruption()
 	return f
 }
 
-// Paths of what Seal wrote; nil if that cannot be read.
-func Paths(data []byte) (out []string) {
-	var s letter
+// SealedPaths returns the paths in a result of SealFiles; nil if it is unreadable.
+func SealedPaths(data []byte) (out []string) {
+	var s sealedFiles
 	if json.Unmarshal(data, &s) != nil {
 		return nil
 	}

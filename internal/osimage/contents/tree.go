@@ -11,19 +11,19 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// tree is what some layers make of the ones below them, which are not read.
+// tree is the effect of some layers on the layers below them, which are not read.
 type tree struct {
 	nodes map[string]Entry
-	// gone are paths that were taken away, with all below; empty directories have
-	// nothing of the lower layers in them.
+	// gone are paths that a whiteout removed, with all below; emptied are directories whose
+	// content of the lower layers an opaque whiteout hides.
 	gone, emptied map[string]bool
-	// replaced are directories that took the place of something else.
+	// replaced are directories in the place of another kind of entry.
 	replaced map[string]bool
-	// parents of what is there or gone.
+	// parents are the directories above nodes and gone paths.
 	parents map[string]bool
-	// base says what the layers below are to a path that no layer here names.
+	// base is the presence of a path that none of these layers names.
 	base Presence
-	// Of the layer at hand.
+	// These hold the current layer.
 	here, namedHere       map[string]Entry
 	goneHere, emptiedHere map[string]bool
 }
@@ -32,15 +32,15 @@ func newTree(base Presence) *tree {
 	return &tree{nodes: map[string]Entry{}, gone: map[string]bool{}, emptied: map[string]bool{}, replaced: map[string]bool{}, parents: map[string]bool{}, base: base}
 }
 
-// begin the next layer; the highest comes first.
-func (t *tree) begin() {
+// beginLayer starts the next layer; the highest comes first.
+func (t *tree) beginLayer() {
 	t.here, t.namedHere, t.goneHere, t.emptiedHere = map[string]Entry{}, map[string]Entry{}, map[string]bool{}, map[string]bool{}
 }
 
-// add an entry of a layer; taken is false if a higher layer hides it.
-func (t *tree) add(name string, e Entry) (taken bool) {
-	if t.hidden(name) {
-		t.implied(name)
+// addEntry adds an entry of the layer; taken is false if a higher layer hides it.
+func (t *tree) addEntry(name string, e Entry) (taken bool) {
+	if t.isHidden(name) {
+		t.addImpliedParents(name)
 		return false
 	}
 	have, ok := t.nodes[name]
@@ -49,7 +49,7 @@ func (t *tree) add(name string, e Entry) (taken bool) {
 		t.here[name] = e
 		return true
 	case have.Kind == Directory && e.Kind != Directory:
-		// The directory above took the place of something else: nothing below that counts.
+		// The directory of a higher layer replaced another kind of entry: it hides all below.
 		t.emptiedHere[name], t.replaced[name] = true, true
 	case have.bare && e.Kind == Directory && !t.replaced[name]:
 		t.namedHere[name] = e // the last one of the layer counts
@@ -58,65 +58,65 @@ func (t *tree) add(name string, e Entry) (taken bool) {
 	return false
 }
 
-// implied: what lay in a directory, and was taken away since, says that it is one.
-func (t *tree) implied(name string) {
+// addImpliedParents adds the parents of a hidden entry: they are directories.
+func (t *tree) addImpliedParents(name string) {
 	for at := path.Dir(name); at != "."; at = path.Dir(at) {
-		if _, have := t.nodes[at]; have || t.hidden(at) {
+		if _, have := t.nodes[at]; have || t.isHidden(at) {
 			continue
 		}
 		t.nodes[at] = Entry{Kind: Directory, bare: true}
-		_ = t.above(at, true) // nothing but directories is above what is not hidden
+		_ = t.addParents(at, true) // only directories are above a visible path
 	}
 }
 
-// takeAway a name of lower layers, or all in a directory; mark is a whiteout's name.
-func (t *tree) takeAway(mark string) error {
+// applyWhiteout removes a path of lower layers, or the content of a directory.
+func (t *tree) applyWhiteout(mark string) error {
 	dir, base := path.Split(mark)
 	what := strings.TrimPrefix(base, whiteout)
 	switch {
 	case base == opaque:
 		t.emptiedHere[strings.TrimSuffix(dir, "/")] = true
 	case what == "" || what == "." || what == ".." || strings.HasPrefix(what, whiteout):
-		return odd("the mark " + mark + " takes nothing away that is known here")
+		return incomparable("the whiteout " + mark + " names nothing that can be removed")
 	default:
 		t.goneHere[dir+what] = true
 	}
 	return nil
 }
 
-// end of a layer: what it has hides what comes now.
-func (t *tree) end() error {
+// endLayer adds the current layer to the tree, where it hides entries of lower layers.
+func (t *tree) endLayer() error {
 	maps.Copy(t.nodes, t.here)
 	maps.Copy(t.nodes, t.namedHere)
 	for name := range t.here {
-		if err := t.above(name, true); err != nil {
+		if err := t.addParents(name, true); err != nil {
 			return err
 		}
 	}
 	for name := range t.goneHere {
-		if t.hidden(name) {
+		if t.isHidden(name) {
 			continue
 		}
 		t.gone[name] = true
-		if err := t.above(name, false); err != nil {
+		if err := t.addParents(name, false); err != nil {
 			return err
 		}
 	}
 	for name := range t.emptiedHere {
-		if !t.hidden(name) {
+		if !t.isHidden(name) {
 			t.emptied[name] = true
 		}
 	}
 	return nil
 }
 
-// above notes the directories over a name; they are there, if it is.
-func (t *tree) above(name string, there bool) error {
+// addParents records the directories above a name; they exist if it does.
+func (t *tree) addParents(name string, there bool) error {
 	for at := path.Dir(name); at != "."; at = path.Dir(at) {
 		e, have := t.nodes[at]
 		switch {
 		case have && there && e.Kind != Directory:
-			return odd(name + " lies below " + at + ", which is no directory")
+			return incomparable(name + " is below " + at + ", which is no directory")
 		case there && !have:
 			t.nodes[at] = Entry{Kind: Directory, bare: true}
 		}
@@ -125,9 +125,8 @@ func (t *tree) above(name string, there bool) error {
 	return nil
 }
 
-// hidden reports whether a layer that was read took a name away, a directory above
-// it, or made something else of one.
-func (t *tree) hidden(name string) bool {
+// isHidden reports whether a higher layer removed or replaced a path or a directory above it.
+func (t *tree) isHidden(name string) bool {
 	if t.gone[name] {
 		return true
 	}
@@ -145,7 +144,7 @@ func (t *tree) side(name string) Side {
 	if e, ok := t.nodes[name]; ok {
 		return Side{There, e}
 	}
-	if t.hidden(name) {
+	if t.isHidden(name) {
 		return Side{Presence: Absent}
 	}
 	return Side{Presence: t.base}

@@ -227,11 +227,11 @@ func TestPushReadsNoLayerOfTheBase(t *testing.T) {
 		t.Error(err)
 	}
 	if ok, err := w.Has(t.Context(), reg.Ref("os/edge"), digests[0]); ok || err != nil {
-		t.Error("absent is not told", ok, err)
+		t.Error("absent is not reported", ok, err)
 	}
 	reg.Stop()
 	var f *registry.Failure
-	if _, err := w.Has(t.Context(), reg.Ref("os/edge"), digests[0]); !errors.As(err, &f) || f.Kind != registry.Away {
+	if _, err := w.Has(t.Context(), reg.Ref("os/edge"), digests[0]); !errors.As(err, &f) || f.Kind != registry.Unreachable {
 		t.Error("away is taken for absent", err)
 	}
 }
@@ -319,7 +319,7 @@ type elsewhere struct{ oci.Store }
 
 func (elsewhere) String() string { return "/nowhere" }
 
-// Our gzip is gzip, whatever is in it.
+// gzipStored writes valid gzip for any content.
 func TestStoredGzip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := bytes.Repeat([]byte(rapid.StringN(1, 8, -1).Draw(t, "piece")), rapid.IntRange(0, 30000).Draw(t, "times"))

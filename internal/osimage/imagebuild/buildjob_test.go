@@ -33,7 +33,7 @@ func TestPickVariant(t *testing.T) {
 		"file capabilities did not do":                  {Facts{Level: LevelBaseline}, []Variant{FileCapabilities}, Root, "it was tried"},
 		"kubelets force a profile":                      {Facts{SeccompDefault: true}, nil, RootAdmin, "forbids new user namespaces"},
 		"kubelets force a profile, and user namespaces": {Facts{SeccompDefault: true, UserNamespaces: true}, nil, UserNamespace, ""},
-		"restricted":                                    {Facts{UserNamespaces: true, Level: LevelRestricted}, nil, "", "let the namespace enforce Pod Security baseline"},
+		"restricted":                                    {Facts{UserNamespaces: true, Level: LevelRestricted}, nil, "", "Let the namespace enforce Pod Security baseline"},
 		"kubelets force a profile under baseline":       {Facts{SeccompDefault: true, Level: LevelBaseline}, nil, "", "runc 1.2"},
 		"CRI-O, and file capabilities did not do":       {Facts{Level: LevelBaseline, CRIO: true}, []Variant{FileCapabilities}, "", "SETFCAP"},
 	} {
@@ -54,7 +54,7 @@ func build() JobBuild {
 		NodeSelector: map[string]string{"builds": "yes"}}
 }
 
-// Whatever the variant: nothing of the node, no token of the API, no privilege.
+// No variant of the pod has files of the node, a token of the API or privileges.
 func TestNoPodIsPrivileged(t *testing.T) {
 	for _, v := range Variants {
 		made := MakeJob(v, build())
@@ -138,16 +138,16 @@ func TestInspectJob(t *testing.T) {
 	}{
 		"it runs":                                {job(""), nil, Outcome{Tries: 1}},
 		"one try failed, the next runs":          {job(""), []corev1.Pod{ended(1, 66, "base cannot be pulled")}, Outcome{Tries: 1, Log: "base cannot be pulled"}},
-		"it went well":                           {job(batchv1.JobComplete), []corev1.Pod{ended(1, 66, "x"), ended(2, 0, digest+"\n")}, Outcome{Tries: 1, Over: true, Digest: digest}},
-		"the user's fault":                       {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, "RUN false\nerror: 1\n")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "RUN false\nerror: 1"}},
-		"the pod may not make namespaces":        {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitNamespaces, "unshare")}, Outcome{Tries: 1, Over: true, Fault: Namespaces, Log: "unshare"}},
-		"the surroundings, too often":            {job(batchv1.JobFailed), []corev1.Pod{ended(1, 68, "cannot be pushed")}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "cannot be pushed"}},
-		"no pod is left to ask":                  {job(batchv1.JobFailed), nil, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "BackoffLimitExceeded: too often"}},
-		"T25: it ended well and said no digest":  {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "hello")}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "hello"}},
-		"the newest pod counts, not the first":   {job(batchv1.JobFailed), []corev1.Pod{ended(5, ExitUser, "new"), ended(1, 66, "old")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "new"}},
-		"a log that is too long keeps its end":   {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Over: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-6) + "END"}},
-		"it went well, with a list of packages":  {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Over: true, Digest: digest, Packages: digest}},
-		"a digest with something in front is no": {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Over: true, Fault: Surroundings, Log: "x " + digest}},
+		"it went well":                           {job(batchv1.JobComplete), []corev1.Pod{ended(1, 66, "x"), ended(2, 0, digest+"\n")}, Outcome{Tries: 1, Finished: true, Digest: digest}},
+		"the user's fault":                       {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, "RUN false\nerror: 1\n")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "RUN false\nerror: 1"}},
+		"the pod may not make namespaces":        {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitNamespaces, "unshare")}, Outcome{Tries: 1, Finished: true, Fault: Namespaces, Log: "unshare"}},
+		"the surroundings, too often":            {job(batchv1.JobFailed), []corev1.Pod{ended(1, 68, "cannot be pushed")}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "cannot be pushed"}},
+		"no pod is left to ask":                  {job(batchv1.JobFailed), nil, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "BackoffLimitExceeded: too often"}},
+		"T25: it ended well and said no digest":  {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "hello")}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "hello"}},
+		"the newest pod counts, not the first":   {job(batchv1.JobFailed), []corev1.Pod{ended(5, ExitUser, "new"), ended(1, 66, "old")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "new"}},
+		"a log that is too long keeps its end":   {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-6) + "END"}},
+		"it went well, with a list of packages":  {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Finished: true, Digest: digest, Packages: digest}},
+		"a digest with something in front is no": {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "x " + digest}},
 	} {
 		if diff := cmp.Diff(c.want, InspectJob(c.job, c.pods)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -17,37 +17,38 @@ type Fault string
 // Faults.
 const (
 	NoFault Fault = ""
-	// User: what was asked for cannot be; trying again gives the same.
+	// User: the Containerfile or its inputs are wrong; a retry fails in the same way.
 	User Fault = "user"
-	// Surroundings: tried again by the Job, and at the end of its tries told.
-	Surroundings Fault = "surroundings"
-	// Namespaces: this variant of the pod does not build here; another may.
+	// Environment: a failure of the node, the network or a registry. The Job retries, and
+	// refit reports the failure of its last attempt.
+	Environment Fault = "surroundings"
+	// Namespaces: this variant of the pod cannot build here; another may.
 	Namespaces Fault = "namespaces"
 )
 
-// Outcome is what became of a Job.
+// Outcome of a Job.
 type Outcome struct {
-	// Over: nothing more comes.
-	Over bool
-	// Digest of the image that was pushed, if it went well.
+	// Finished: the Job completed or failed.
+	Finished bool
+	// Digest of the pushed image of a successful build.
 	Digest string
 	// Packages is the digest of the image with the list of packages, empty if there is
 	// none.
 	Packages string
 	Fault    Fault
-	// Log is the end of what was said.
+	// Log is the end of the build's output.
 	Log string
-	// Tries that were made.
+	// Tries counts the Job's attempts.
 	Tries int32
 }
 
-// maxLog bytes of a log are kept.
+// maxLog is how much of a log is kept, in bytes.
 const maxLog = 4096
 
-// said is the last message of a build that went well.
-var said = regexp.MustCompile(`^(sha256:[0-9a-f]{64})(?:\n+packages (sha256:[0-9a-f]{64}))?$`)
+// resultMessage is the termination message of a successful build.
+var resultMessage = regexp.MustCompile(`^(sha256:[0-9a-f]{64})(?:\n+packages (sha256:[0-9a-f]{64}))?$`)
 
-// InspectJob reads what became of a Job from it and its pods.
+// InspectJob returns the outcome of a Job from its conditions and its pods.
 func InspectJob(job *batchv1.Job, pods []corev1.Pod) Outcome {
 	out := Outcome{Tries: job.Status.Failed + job.Status.Succeeded + job.Status.Active}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
@@ -61,10 +62,10 @@ func InspectJob(job *batchv1.Job, pods []corev1.Pod) Outcome {
 		}
 		switch c.Type {
 		case batchv1.JobComplete:
-			out.Over = true
-			out.finish(last)
+			out.Finished = true
+			out.readDigest(last)
 		case batchv1.JobFailed:
-			out.Over = true
+			out.Finished = true
 			out.Fault = faultOf(last)
 			if out.Log == "" {
 				out.Log = c.Reason + ": " + c.Message
@@ -74,33 +75,33 @@ func InspectJob(job *batchv1.Job, pods []corev1.Pod) Outcome {
 	return out
 }
 
-// finish reads the digest; a Job that ended well without one did not do its work.
-func (o *Outcome) finish(last *corev1.ContainerStateTerminated) {
+// readDigest reads the digest; a completed Job without one is a failure.
+func (o *Outcome) readDigest(last *corev1.ContainerStateTerminated) {
 	if last != nil {
-		if m := said.FindStringSubmatch(strings.TrimSpace(last.Message)); m != nil {
+		if m := resultMessage.FindStringSubmatch(strings.TrimSpace(last.Message)); m != nil {
 			o.Digest, o.Packages, o.Log = m[1], m[2], ""
 			return
 		}
 	}
-	o.Fault = Surroundings
+	o.Fault = Environment
 	if o.Log == "" {
-		o.Log = "the build ended and said no digest: its pod is gone, or its image is not one that refit's script runs in"
+		o.Log = "the build ended without a digest: its pod is gone, or refit's script cannot run in its image"
 	}
 }
 
 func faultOf(last *corev1.ContainerStateTerminated) Fault {
 	switch {
 	case last == nil:
-		return Surroundings
+		return Environment
 	case last.ExitCode == ExitUser:
 		return User
 	case last.ExitCode == ExitNamespaces:
 		return Namespaces
 	}
-	return Surroundings
+	return Environment
 }
 
-// lastEnd is how the newest pod that ended did.
+// lastEnd returns the termination of the newest terminated pod.
 func lastEnd(pods []corev1.Pod) *corev1.ContainerStateTerminated {
 	for i := range pods {
 		for _, c := range pods[i].Status.ContainerStatuses {
@@ -112,7 +113,7 @@ func lastEnd(pods []corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// sortVolumes makes the order the same every time.
+// sortVolumes makes the order of volumes and mounts stable.
 func sortVolumes(p *corev1.PodSpec) {
 	slices.SortFunc(p.Volumes, func(a, b corev1.Volume) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.Containers[0].VolumeMounts, func(a, b corev1.VolumeMount) int { return strings.Compare(a.Name, b.Name) })

@@ -37,7 +37,7 @@ func (i *AppendedImage) WriteLayout(ctx context.Context, dir, name string) (copi
 		return 0, err
 	}
 	for _, d := range i.Kept {
-		n, err := i.keep(ctx, d, filepath.Join(blobs, d.Digest.Encoded()))
+		n, err := i.addLayer(ctx, d, filepath.Join(blobs, d.Digest.Encoded()))
 		if err != nil {
 			return copied, fmt.Errorf("layer %s of the base: %w", d.Digest, err)
 		}
@@ -51,12 +51,12 @@ func (i *AppendedImage) WriteLayout(ctx context.Context, dir, name string) (copi
 	if err := renameio.WriteFile(filepath.Join(dir, ocispec.ImageLayoutFile), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644); err != nil {
 		return copied, err
 	}
-	return copied, i.enter(filepath.Join(dir, ocispec.ImageIndexFile), name)
+	return copied, i.addToIndex(filepath.Join(dir, ocispec.ImageIndexFile), name)
 }
 
-// keep brings a layer of the base into the layout: it is there, or it is linked,
+// addLayer brings a layer of the base into the layout: it is there, or it is linked,
 // or it is copied and compared.
-func (i *AppendedImage) keep(ctx context.Context, d ocispec.Descriptor, to string) (copied int64, err error) {
+func (i *AppendedImage) addLayer(ctx context.Context, d ocispec.Descriptor, to string) (copied int64, err error) {
 	if st, err := os.Stat(to); err == nil && st.Size() == d.Size {
 		return 0, nil
 	}
@@ -87,8 +87,8 @@ func (i *AppendedImage) keep(ctx context.Context, d ocispec.Descriptor, to strin
 	return n, f.CloseAtomicallyReplace()
 }
 
-// enter names the image in the layout's index.
-func (i *AppendedImage) enter(file, name string) error {
+// addToIndex names the image in the layout's index.
+func (i *AppendedImage) addToIndex(file, name string) error {
 	idx := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex}
 	idx.SchemaVersion = 2
 	b, err := os.ReadFile(file)

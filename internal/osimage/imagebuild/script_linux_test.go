@@ -129,7 +129,7 @@ func (b *bench) run(env ...string) (code int, said, log string) {
 	return cmd.ProcessState.ExitCode(), string(last), string(out)
 }
 
-// The script with a real buildah and a real registry: RUN, files beside the
+// The script with a real buildah and a real registry: RUN, files next to the
 // Containerfile, a secret, the list of packages; and whose fault is whose. As root of this machine: the pods are shown in a lab.
 func TestScriptBuilds(t *testing.T) {
 	if _, err := exec.LookPath("buildah"); err != nil || os.Getuid() != 0 {
@@ -149,7 +149,7 @@ func TestScriptBuilds(t *testing.T) {
 	b.write("run/refit/context/..data/motd", "hello\n")
 	containerfile("FROM configs AS final\nCOPY motd /etc/motd\nRUN --mount=type=secret,id=entitlement-key.pem read -r k < /run/secrets/entitlement-key.pem || true; test \"$k\" = hush && echo ran > /etc/ran\n")
 	code, last, log := b.run()
-	m := said.FindStringSubmatch(strings.TrimSpace(last))
+	m := resultMessage.FindStringSubmatch(strings.TrimSpace(last))
 	if code != 0 || m == nil || m[2] == "" {
 		t.Fatalf("%d %q\n%s", code, last, log)
 	}
@@ -186,7 +186,7 @@ func TestScriptBuilds(t *testing.T) {
 	context := b.push("os/context", imageOf(t, map[string]string{"deep/motd": "from an image\n"}))
 	containerfile("FROM configs AS final\nCOPY deep/motd /etc/motd\n")
 	code, last, log = b.run("CONTEXT_IMAGE=" + context)
-	m = said.FindStringSubmatch(strings.TrimSpace(last))
+	m = resultMessage.FindStringSubmatch(strings.TrimSpace(last))
 	if code != 0 || m == nil {
 		t.Fatalf("%d %q\n%s", code, last, log)
 	}

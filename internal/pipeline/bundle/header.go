@@ -19,8 +19,8 @@ const (
 	maxMetadataSize = 8 << 20
 )
 
-// Header is everything of a bundle before its blobs, checked. Whoever trusts
-// its Digest trusts every byte of the file.
+// Header is everything of a bundle before its blobs, checked. A caller that trusts its
+// Digest trusts every byte of the file.
 type Header struct {
 	// Digest of the top manifest: the digest of the bundle.
 	Digest string
@@ -183,10 +183,10 @@ func (h *Header) ImageByName(name string) *Image {
 	return nil
 }
 
-// Held finds the image of this bundle that a hold list names: the one of its name and
+// ImageForPin finds the image of this bundle that a hold list names: the one of its name and
 // digest, or, of an image that was made on the site, its base. It is nil if there is
 // none.
-func (h *Header) Held(i model.HeldImage) *Image {
+func (h *Header) ImageForPin(i model.PinSetImage) *Image {
 	if i.Base != "" {
 		return h.ImageByDigest(i.Base)
 	}

@@ -68,7 +68,7 @@ func TestMetadataAtItsLimits(t *testing.T) {
 		{image(Image{Name: "a b", Group: "g", MediaType: "m"}), `bad image name "a b"`},
 		{image(Image{Name: "a", Group: "", MediaType: "m"}), "image a: bad group, media type or unpacked size"},
 		{image(Image{Name: "a", Group: "g", MediaType: strings.Repeat("m", 128)}), "image a: bad group, media type or unpacked size"},
-		{image(Image{Name: "a", Group: "g", MediaType: "m", Size: 1}), "image a: its size is said to be 1, its blobs have 0 bytes"},
+		{image(Image{Name: "a", Group: "g", MediaType: "m", Size: 1}), "image a: its size is declared as 1, its blobs have 0 bytes"},
 	} {
 		err := c.m.Check()
 		if c.says == "" && err != nil || c.says != "" && (err == nil || err.Error() != c.says) {
@@ -138,16 +138,16 @@ func TestHeaderIsAsked(t *testing.T) {
 		t.Error("by digest: not the first of that digest")
 	}
 	for name, c := range map[string]struct {
-		held model.HeldImage
+		held model.PinSetImage
 		want *Image
 	}{
-		"name and digest": {model.HeldImage{Name: imageB, Digest: emptySum}, &m.Images[1]},
-		"another digest":  {model.HeldImage{Name: imageB, Digest: smallSum}, nil},
-		"another name":    {model.HeldImage{Name: "registry.example/d:1", Digest: emptySum}, nil},
-		"its base":        {model.HeldImage{Name: "site.example/d:1", Digest: "sha256:1", Base: emptySum}, &m.Images[1]},
-		"no such base":    {model.HeldImage{Name: imageB, Digest: emptySum, Base: "sha256:1"}, nil},
+		"name and digest": {model.PinSetImage{Name: imageB, Digest: emptySum}, &m.Images[1]},
+		"another digest":  {model.PinSetImage{Name: imageB, Digest: smallSum}, nil},
+		"another name":    {model.PinSetImage{Name: "registry.example/d:1", Digest: emptySum}, nil},
+		"its base":        {model.PinSetImage{Name: "site.example/d:1", Digest: "sha256:1", Base: emptySum}, &m.Images[1]},
+		"no such base":    {model.PinSetImage{Name: imageB, Digest: emptySum, Base: "sha256:1"}, nil},
 	} {
-		if got := h.Held(c.held); got != c.want {
+		if got := h.ImageForPin(c.held); got != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -188,10 +188,10 @@ func TestDecideSaysWhatToDo(t *testing.T) {
 		"too new":  {h, []string{smallSum}, model.Trust{}, "0.1.9", "BundleTooNew", "bundle " + found + " needs refit 0.2.0 or later, this is 0.1.9", "update refit first"},
 		"unsigned": {h, []string{smallSum}, model.Trust{RequireSignatures: true}, "0.2.0", "SignaturesRequired", "bundle " + found + " is approved by its digest, and a TrustPolicy requires signatures; it is not signed", "have it signed (refit bundle sign) by enough keys of one TrustPolicy, or set require: Digest in the TrustPolicy"},
 		"other":    {&signed, []string{"sha256:0", "sha256:1"}, model.Trust{}, "nightly", "DigestMismatch", "found bundle " + found + `, expected sha256:0 or sha256:1; no trusted key signed it (key ids in it: "0123456789abcdef", "fedcba9876543210")`, "bring the expected bundle, or approve the digest that was found in a Bundle object"},
-		"unknown":  {h, nil, model.Trust{RequireSignatures: true}, "0.2.0-rc.1", "BundleNotApproved", "found bundle " + found + ", which nobody approved; it is not signed", "approve its digest in a Bundle object, or trust its key in a TrustPolicy"},
+		"unknown":  {h, nil, model.Trust{RequireSignatures: true}, "0.2.0-rc.1", "BundleNotApproved", "found bundle " + found + ", which no Bundle or TrustPolicy approves; it is not signed", "approve its digest in a Bundle object, or trust its key in a TrustPolicy"},
 	} {
-		want := model.Verdict{Reason: c.reason, Message: c.message, Fix: c.fix, Object: "Bundle/" + smallSum}
-		if d := Decide(c.h, c.approved, c.trust, c.refit); d.Allowed || d.By != "" || d.Verdict != want {
+		want := model.Blocker{Reason: c.reason, Message: c.message, Fix: c.fix, Object: "Bundle/" + smallSum}
+		if d := Decide(c.h, c.approved, c.trust, c.refit); d.Allowed || d.By != "" || d.Blocker != want {
 			t.Errorf("%s: %+v, want %+v", name, d, want)
 		}
 	}

@@ -161,8 +161,8 @@ func TestSignRefuses(t *testing.T) {
 	}
 }
 
-// A signature over the right statement under another payload type counts for nobody,
-// nor does a key that is no key.
+// A signature over the right statement under another payload type does not count, and
+// neither does a key that is not a valid key.
 func TestASignatureOfAnotherType(t *testing.T) {
 	t.Parallel()
 	h := parse(t, bundletest.Bytes(t, bundletest.Tiny()))
@@ -187,8 +187,8 @@ func TestASignatureOfAnotherType(t *testing.T) {
 	}
 }
 
-// The names of who signed are in order, and a strict trust list changes nothing
-// about a bundle that nobody approved.
+// The names of the signers are in order, and a strict trust list changes nothing
+// about a bundle without an approval.
 func TestSignersInOrder(t *testing.T) {
 	t.Parallel()
 	h := parse(t, bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1), bundletest.Key(2)))
@@ -205,10 +205,10 @@ func TestSignersInOrder(t *testing.T) {
 		t.Errorf("%t, %v", ok, by)
 	}
 	strict := model.Trust{RequireSignatures: true}
-	if d := bundle.Decide(h, []string{"sha256:" + strings.Repeat("0", 64)}, strict, ""); d.Allowed || d.Verdict.Reason != "DigestMismatch" {
+	if d := bundle.Decide(h, []string{"sha256:" + strings.Repeat("0", 64)}, strict, ""); d.Allowed || d.Blocker.Reason != "DigestMismatch" {
 		t.Errorf("%+v", d)
 	}
-	if d := bundle.Decide(h, nil, strict, ""); d.Allowed || d.Verdict.Reason != "BundleNotApproved" {
+	if d := bundle.Decide(h, nil, strict, ""); d.Allowed || d.Blocker.Reason != "BundleNotApproved" {
 		t.Errorf("%+v", d)
 	}
 }

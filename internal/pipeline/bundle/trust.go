@@ -36,8 +36,8 @@ type Decision struct {
 	// SignedBy names the trusted keys that signed it, sorted, also if that was
 	// not enough.
 	SignedBy []string
-	// Verdict says why not; empty if allowed.
-	Verdict model.Verdict
+	// Blocker says why not; empty if allowed.
+	Blocker model.Blocker
 }
 
 // Decide says whether a bundle may be loaded: its digest is approved, or it is
@@ -50,7 +50,7 @@ func Decide(h *Header, approved []string, trust model.Trust, refit string) Decis
 	d := Decision{SignedBy: signedBy}
 	found := fmt.Sprintf("%s %s (%s)", h.Metadata.Name, h.Metadata.Version, h.Digest)
 	no := func(reason, message, fix string) Decision {
-		d.Verdict = model.Verdict{Reason: reason, Message: message, Fix: fix, Object: "Bundle/" + h.Digest}
+		d.Blocker = model.Blocker{Reason: reason, Message: message, Fix: fix, Object: "Bundle/" + h.Digest}
 		return d
 	}
 	switch {
@@ -69,7 +69,7 @@ func Decide(h *Header, approved []string, trust model.Trust, refit string) Decis
 		return no(reasonDigestMismatch, fmt.Sprintf("found bundle %s, expected %s; %s", found, strings.Join(approved, " or "), h.signatureStory(signedBy)),
 			"bring the expected bundle, or approve the digest that was found in a Bundle object")
 	default:
-		return no(reasonBundleNotApproved, fmt.Sprintf("found bundle %s, which nobody approved; %s", found, h.signatureStory(signedBy)),
+		return no(reasonBundleNotApproved, fmt.Sprintf("found bundle %s, which no Bundle or TrustPolicy approves; %s", found, h.signatureStory(signedBy)),
 			"approve its digest in a Bundle object, or trust its key in a TrustPolicy")
 	}
 	return d

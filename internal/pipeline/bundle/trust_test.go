@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 		"two of two keys":                                             {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "bob": 2})), allowed: bundle.ByKey, signedBy: []string{"alice", "bob"}},
 		"one key under two names counts once":                         {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "alias": 1})), signedBy: []string{"alias", "alice"}, reason: v1alpha1.ReasonBundleNotApproved, says: []string{"not enough"}},
 		"keys of two rules do not add up":                             {h: h, trust: trust(rule(t, 2, map[string]byte{"alice": 1, "carol": 3}), rule(t, 2, map[string]byte{"bob": 2, "dave": 4})), signedBy: []string{"alice", "bob"}, reason: v1alpha1.ReasonBundleNotApproved},
-		"nobody approved anything":                                    {h: unsigned, reason: v1alpha1.ReasonBundleNotApproved, says: []string{found, "nobody approved"}},
+		"no approval":                                                 {h: unsigned, reason: v1alpha1.ReasonBundleNotApproved, says: []string{found, "no Bundle or TrustPolicy approves"}},
 		"the wrong stick names what was found and expected":           {h: unsigned, approved: []string{other}, reason: v1alpha1.ReasonDigestMismatch, says: []string{"found bundle " + found, "expected " + other}},
 		"a stranger's signature names its key":                        {h: h, trust: trust(rule(t, 1, map[string]byte{"eve": 9})), reason: v1alpha1.ReasonBundleNotApproved, says: []string{bundle.KeyID(public(1)), "no trusted key"}},
 		"a revoked digest is refused although it is approved":         {h: h, approved: []string{h.Digest}, trust: model.Trust{Policies: []model.TrustRule{rule(t, 1, map[string]byte{"alice": 1})}, RevokedDigests: []string{h.Digest}}, signedBy: []string{"alice"}, reason: v1alpha1.ReasonBundleRevoked, says: []string{found}},
@@ -80,19 +80,19 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			d := bundle.Decide(c.h, c.approved, c.trust, c.refit)
-			if d.Allowed != (c.allowed != "") || d.By != c.allowed || d.Verdict.Reason != c.reason {
+			if d.Allowed != (c.allowed != "") || d.By != c.allowed || d.Blocker.Reason != c.reason {
 				t.Fatalf("got %+v", d)
 			}
 			if diff := cmp.Diff(c.signedBy, d.SignedBy); diff != "" {
 				t.Errorf("signed by: %s", diff)
 			}
 			for _, s := range c.says {
-				if !strings.Contains(d.Verdict.Message, s) {
-					t.Errorf("%q does not say %q", d.Verdict.Message, s)
+				if !strings.Contains(d.Blocker.Message, s) {
+					t.Errorf("%q does not say %q", d.Blocker.Message, s)
 				}
 			}
-			if !d.Allowed && (d.Verdict.Fix == "" || d.Verdict.Waiting) {
-				t.Errorf("a person must act and is not told how: %+v", d.Verdict)
+			if !d.Allowed && (d.Blocker.Fix == "" || d.Blocker.Waiting) {
+				t.Errorf("an administrator must act, and the blocker has no fix: %+v", d.Blocker)
 			}
 		})
 	}

@@ -5,12 +5,12 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 
-	"github.com/refit-dev/refit/internal/kubeversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
-// VersionMove says why a Kubernetes version cannot be moved in place from one
-// value to the other, "" if it can: a claim is about both (an updater that does
-// 1.35 to 1.36 need not do 1.34 to 1.36).
+// VersionMove returns why a Kubernetes version cannot be moved in place from one value to
+// the other, "" if it can. A claim is about both values: an updater that does 1.35 to 1.36
+// need not do 1.34 to 1.36.
 func VersionMove(from, to string) string {
 	if from == "" {
 		return "the Machine names no version that it has now"
@@ -29,8 +29,8 @@ func VersionMove(from, to string) string {
 	switch minors := int64(t.Minor()) - int64(f.Minor()); {
 	case f.Major() != t.Major():
 		return fmt.Sprintf("%s to %s crosses a major version", from, to)
-	case t.LessThan(f), kubeversion.Less(to, from):
-		return fmt.Sprintf("%s is older than %s: Kubernetes is not taken back in place", to, from)
+	case t.LessThan(f), componentversion.LessKubernetes(to, from):
+		return fmt.Sprintf("%s is older than %s: Kubernetes is not downgraded in place", to, from)
 	case minors > 1:
 		return fmt.Sprintf("%s to %s skips a minor version: Kubernetes moves one at a time", from, to)
 	}

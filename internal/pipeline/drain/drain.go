@@ -47,7 +47,7 @@ type Pod struct {
 // Key is namespace/name.
 func (p Pod) Key() string { return p.Namespace + "/" + p.Name }
 
-// Object is the pod as a verdict names it.
+// Object is the pod as a blocker names it.
 func (p Pod) Object() string { return "Pod/" + p.Key() }
 
 // Owner for people: "ReplicaSet app-6f".
@@ -88,7 +88,7 @@ type Decision struct {
 	// Skipped pods stay.
 	Skipped []Skip
 	// Refused pods need a person.
-	Refused []model.Verdict
+	Refused []model.Blocker
 }
 
 // Empty reports whether the node is drained.
@@ -113,7 +113,7 @@ func DecideWith(pods []Pod, o Options) Decision {
 	sort.Slice(pods, func(i, j int) bool { return pods[i].Key() < pods[j].Key() })
 	var d Decision
 	for _, p := range pods {
-		if reason := stays(p); reason != "" {
+		if reason := skipReason(p); reason != "" {
 			d.Skipped = append(d.Skipped, Skip{p.Key(), reason})
 			continue
 		}
@@ -121,7 +121,7 @@ func DecideWith(pods []Pod, o Options) Decision {
 			d.Leaving = append(d.Leaving, p)
 			continue
 		}
-		if v := refusal(p, o); v != nil {
+		if v := refuseEviction(p, o); v != nil {
 			d.Refused = append(d.Refused, *v)
 			continue
 		}
@@ -130,15 +130,15 @@ func DecideWith(pods []Pod, o Options) Decision {
 	return d
 }
 
-// refusal says why a pod is not even asked to go; nil if it is.
-func refusal(p Pod, o Options) *model.Verdict {
-	v := &model.Verdict{Reason: reasonDrainBlocked, Object: p.Object()}
+// refuseEviction says why a pod is not even asked to go; nil if it is.
+func refuseEviction(p Pod, o Options) *model.Blocker {
+	v := &model.Blocker{Reason: reasonDrainBlocked, Object: p.Object()}
 	switch {
 	case p.OwnerKind == "" && !p.EvictAnyway:
 		v.Message = fmt.Sprintf("pod %s has no owner that would make it again", p.Key())
 		v.Fix = "delete the pod, or annotate it with refit.dev/evict=true if it may be lost"
 	case p.EmptyDir && o.KeepEmptyDirData:
-		v.Message = fmt.Sprintf("pod %s (owner %s) has data in an emptyDir, which this update is told to keep (spec.drain.keepEmptyDirData)", p.Key(), p.Owner())
+		v.Message = fmt.Sprintf("pod %s (owner %s) has data in an emptyDir, which this update keeps (spec.drain.keepEmptyDirData)", p.Key(), p.Owner())
 		v.Fix = "save the data and delete the pod, or set spec.drain.keepEmptyDirData to false: the data is gone with the pod"
 	default:
 		return nil
@@ -146,7 +146,7 @@ func refusal(p Pod, o Options) *model.Verdict {
 	return v
 }
 
-func stays(p Pod) string {
+func skipReason(p Pod) string {
 	switch {
 	case p.Mirror || p.OwnerKind == "Node":
 		return SkipMirror

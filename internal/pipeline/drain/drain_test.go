@@ -67,7 +67,7 @@ func fate(d Decision) string {
 	return "lost"
 }
 
-// Every pod has exactly one fate, in whatever order they come.
+// Every pod has exactly one fate, in any order of the pods.
 func TestEveryPodHasOneFate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pods []Pod
@@ -109,10 +109,10 @@ func TestBlocked(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			v := Blocked("n2", p, tc.budgets)
+			v := EvictionBlocked("n2", p, tc.budgets)
 			for _, w := range tc.want {
 				if !strings.Contains(v.Message+" "+v.Fix, w) {
-					t.Errorf("%q lacks %q", v.Message+" | "+v.Fix, w)
+					t.Errorf("%q does not contain %q", v.Message+" | "+v.Fix, w)
 				}
 			}
 			if v.Waiting != tc.waiting || v.Object != "Pod/default/web-1" || v.Reason != "DisruptionBudget" {
@@ -122,8 +122,8 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// A budget that lets fewer pods go than are on a node, none of which fits another: the
-// drain would wait for ever, and it is said before.
+// A budget allows fewer evictions than there are pods on the node, and no pod fits another
+// node. The drain would wait for ever, so the preflight reports it.
 func TestPodsWithNowhereToGo(t *testing.T) {
 	t.Parallel()
 	pods := func(n int, nowhere bool, allowed int32) (out []Pod) {

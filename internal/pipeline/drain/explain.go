@@ -38,11 +38,11 @@ type Row struct {
 var order = map[string]int{Refused: 0, Leaving: 1, Evict: 2, Skipped: 3}
 
 // Rows explains a decision: what is refused first, then what is waited for,
-// what will be evicted, and what stays. verdicts are what the Eviction API
+// what will be evicted, and what stays. blockers are what the Eviction API
 // refused at the last look (Blocked), by the pod they are about.
-func Rows(node string, d Decision, verdicts []model.Verdict, now time.Time) []Row {
-	blocked := map[string]model.Verdict{}
-	for _, v := range append(append([]model.Verdict(nil), d.Refused...), verdicts...) {
+func Rows(node string, d Decision, blockers []model.Blocker, now time.Time) []Row {
+	blocked := map[string]model.Blocker{}
+	for _, v := range append(append([]model.Blocker(nil), d.Refused...), blockers...) {
 		blocked[v.Object] = v
 	}
 	var rows []Row
@@ -74,13 +74,13 @@ func Rows(node string, d Decision, verdicts []model.Verdict, now time.Time) []Ro
 	return rows
 }
 
-// Foresee explains what a drain would meet now, without asking the Eviction
+// PredictRows explains what a drain would meet now, without asking the Eviction
 // API: budgets that allow nothing, or that share a pod, refuse.
-func Foresee(node string, d Decision, now time.Time) []Row {
-	var vs []model.Verdict
+func PredictRows(node string, d Decision, now time.Time) []Row {
+	var vs []model.Blocker
 	for _, p := range d.Evict {
 		if held(p) {
-			vs = append(vs, Blocked(node, p, p.Budgets))
+			vs = append(vs, EvictionBlocked(node, p, p.Budgets))
 		}
 	}
 	return Rows(node, d, vs, now)
@@ -99,7 +99,7 @@ func held(p Pod) bool {
 	return p.Budgets[0].Allowed < 1 || p.Budgets[0].Stale
 }
 
-func refusedRow(node, pod string, v model.Verdict) Row {
+func refusedRow(node, pod string, v model.Blocker) Row {
 	return Row{Pod: pod, Fate: Refused, Reason: v.Reason, Message: strings.TrimPrefix(v.Message, "node "+node+": "), Fix: v.Fix, Person: !v.Waiting}
 }
 
@@ -130,24 +130,24 @@ func leavingRow(p Pod, now time.Time) Row {
 }
 
 // Overdue says what holds a pod that should have ended; nil while it is in time.
-func Overdue(p Pod, now time.Time) *model.Verdict {
+func Overdue(p Pod, now time.Time) *model.Blocker {
 	if p.Since.IsZero() || now.Sub(p.Since) <= p.Grace+lateAfter {
 		return nil
 	}
-	v := &model.Verdict{Reason: reasonPodStuckTerminating, Object: p.Object(), Waiting: true,
-		Message: fmt.Sprintf("pod %s (owner %s) was told to end, its grace of %s is over, and it is still there", p.Key(), p.Owner(), p.Grace),
-		Fix:     "look at the kubelet and the container runtime of node " + p.Node}
+	v := &model.Blocker{Reason: reasonPodStuckTerminating, Object: p.Object(), Waiting: true,
+		Message: fmt.Sprintf("pod %s (owner %s) was evicted, its grace period of %s is over, and it is still there", p.Key(), p.Owner(), p.Grace),
+		Fix:     "check the kubelet and the container runtime of node " + p.Node}
 	if len(p.Finalizers) > 0 {
 		v.Waiting = false
 		v.Message += ": its finalizers " + strings.Join(p.Finalizers, ", ") + " hold it"
-		v.Fix = "mend the controller that should take the finalizers off; refit takes none off"
+		v.Fix = "repair the controller that removes the finalizers; refit removes none"
 	}
 	return v
 }
 
-// Late are the verdicts over pods of a decision that should have ended.
-func (d Decision) Late(now time.Time) []model.Verdict {
-	var out []model.Verdict
+// OverdueBlockers are the blockers over pods of a decision that should have ended.
+func (d Decision) OverdueBlockers(now time.Time) []model.Blocker {
+	var out []model.Blocker
 	for _, p := range d.Leaving {
 		if v := Overdue(p, now); v != nil {
 			out = append(out, *v)

@@ -11,13 +11,12 @@ import (
 // maxNamed is how many pods a sentence names.
 const maxNamed = 6
 
-// Preflight says, before any node is touched, what no drain of these pods'
-// nodes could ever get past by itself: budgets that can never be met, pods with
-// two budgets, pods that nothing would make again. pods are those of the nodes
-// of a plan that will be drained. Each obstacle names its pods by node.
-func Preflight(pods []Pod, o Options) []model.Verdict {
+// Preflight reports, before any node changes, obstacles that a drain can never pass by
+// itself: budgets that can never be met, pods with two budgets, pods without a controller.
+// pods are those of all nodes that the plan drains. Each obstacle names its pods by node.
+func Preflight(pods []Pod, o Options) []model.Blocker {
 	hopeless := map[string]*obstacle{}
-	var out []model.Verdict
+	var out []model.Blocker
 	d := DecideWith(pods, o)
 	for _, p := range d.Evict {
 		obstruct(hopeless, p)
@@ -32,7 +31,7 @@ func Preflight(pods []Pod, o Options) []model.Verdict {
 		out = append(out, v)
 	}
 	for _, h := range hopeless {
-		h.v.Message += "; the drain would wait for " + h.named()
+		h.v.Message += "; the drain would wait for " + h.message()
 		out = append(out, h.v)
 	}
 	sort.Slice(out, func(i, j int) bool {
@@ -60,7 +59,7 @@ func strand(to map[string]*obstacle, evict []Pod) {
 		if len(p.Budgets) != 1 || !p.Nowhere || !p.Ready && p.Budgets[0].UnhealthyMayGo {
 			continue
 		}
-		if why, _ := p.Budgets[0].hopeless(); why == "" {
+		if why, _ := p.Budgets[0].neverAllows(); why == "" {
 			key := "3 " + p.Budgets[0].Key() + " " + p.Node
 			byPlace[key] = append(byPlace[key], p)
 		}
@@ -71,7 +70,7 @@ func strand(to map[string]*obstacle, evict []Pod) {
 			continue
 		}
 		for _, p := range pods {
-			add(to, key, p, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
+			addObstacle(to, key, p, model.Blocker{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
 				Message: fmt.Sprintf("PodDisruptionBudget %s lets %d of its %d pods on node %s go, and no other schedulable node takes them (nodeSelector, taints)", b.Key(), b.Allowed, len(pods), p.Node),
 				Fix:     "give them another node, or loosen " + b.Key() + " while node " + p.Node + " is updated"})
 		}
@@ -81,45 +80,45 @@ func strand(to map[string]*obstacle, evict []Pod) {
 // obstruct adds what could never let a pod go.
 func obstruct(to map[string]*obstacle, p Pod) {
 	if len(p.Budgets) > 1 {
-		b := sorted(p.Budgets)
-		add(to, "2 "+keys(b), p, twoBudgets(b))
+		b := sortBudgets(p.Budgets)
+		addObstacle(to, "2 "+joinKeys(b), p, twoBudgets(b))
 		return
 	}
 	for _, b := range p.Budgets {
-		if why, cure := b.hopeless(); why != "" && (p.Ready || !b.UnhealthyMayGo) {
-			add(to, "1 "+b.Key(), p, model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
-				Message: "PodDisruptionBudget " + b.Key() + " " + why, Fix: cure})
+		if why, fix := b.neverAllows(); why != "" && (p.Ready || !b.UnhealthyMayGo) {
+			addObstacle(to, "1 "+b.Key(), p, model.Blocker{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + b.Key(),
+				Message: "PodDisruptionBudget " + b.Key() + " " + why, Fix: fix})
 		}
 	}
 }
 
-func sorted(bs []Budget) []Budget {
+func sortBudgets(bs []Budget) []Budget {
 	bs = append([]Budget(nil), bs...)
 	sort.Slice(bs, func(i, j int) bool { return bs[i].Key() < bs[j].Key() })
 	return bs
 }
 
-func twoBudgets(bs []Budget) model.Verdict {
-	return model.Verdict{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + bs[0].Key(),
-		Message: fmt.Sprintf("PodDisruptionBudgets %s protect the same pods, and the API server evicts no pod that has two budgets", keys(bs)),
-		Fix:     "delete one of " + keys(bs) + ", or narrow its selector"}
+func twoBudgets(bs []Budget) model.Blocker {
+	return model.Blocker{Reason: reasonDisruptionBudget, Object: "PodDisruptionBudget/" + bs[0].Key(),
+		Message: fmt.Sprintf("PodDisruptionBudgets %s protect the same pods, and the API server evicts no pod that has two budgets", joinKeys(bs)),
+		Fix:     "delete one of " + joinKeys(bs) + ", or narrow its selector"}
 }
 
-// obstacle is a verdict and the pods it is about.
+// obstacle is a blocker and the pods it is about.
 type obstacle struct {
-	v    model.Verdict
+	v    model.Blocker
 	pods []Pod
 }
 
-func add(to map[string]*obstacle, key string, p Pod, v model.Verdict) {
+func addObstacle(to map[string]*obstacle, key string, p Pod, v model.Blocker) {
 	if to[key] == nil {
 		to[key] = &obstacle{v: v}
 	}
 	to[key].pods = append(to[key].pods, p)
 }
 
-// named lists the pods by node: "node n2: shop/app-1; node n3: shop/app-2".
-func (o *obstacle) named() string {
+// message lists the pods by node: "node n2: shop/app-1; node n3: shop/app-2".
+func (o *obstacle) message() string {
 	pods := o.pods
 	sort.SliceStable(pods, func(i, j int) bool { return pods[i].Node < pods[j].Node })
 	var parts []string

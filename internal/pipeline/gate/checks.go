@@ -23,40 +23,40 @@ const (
 	reasonPayloadMissing     = "PayloadMissing"
 )
 
-type verdicts = []model.Verdict
+type blockers = []model.Blocker
 
-func bundleApproved(in *Input) (verdicts, verdicts) {
+func bundleApproved(in *Input) (blockers, blockers) {
 	switch {
 	case in.Approved:
 		return nil, nil
 	case in.Approval != nil:
-		return verdicts{*in.Approval}, nil
+		return blockers{*in.Approval}, nil
 	}
-	return verdicts{{
+	return blockers{{
 		Reason:  reasonBundleNotApproved,
-		Message: "nobody approved bundle " + in.Bundle,
+		Message: "no Bundle or TrustPolicy approves bundle " + in.Bundle,
 		Fix:     "put its digest into spec.digest of a Bundle, or trust its key in a TrustPolicy",
 	}}, nil
 }
 
-func planned(in *Input) (verdicts, verdicts) { return in.PlanVerdicts, in.PlanWarnings }
+func planComplete(in *Input) (blockers, blockers) { return in.PlanBlockers, in.PlanWarnings }
 
-func planUnchanged(in *Input) (verdicts, verdicts) {
+func planUnchanged(in *Input) (blockers, blockers) {
 	if in.ApprovedPlan == "" || in.ApprovedPlan == in.PlanDigest {
 		return nil, nil
 	}
-	return verdicts{{
+	return blockers{{
 		Reason:  reasonPlanChanged,
 		Message: fmt.Sprintf("plan %s was approved, but the plan is now %s", in.ApprovedPlan, in.PlanDigest),
-		Fix:     "look at it with `refit plan` and approve it again",
+		Fix:     "check it with `refit plan` and approve it again",
 	}}, nil
 }
 
-func noOtherUpdate(in *Input) (verdicts, verdicts) {
+func noOtherUpdate(in *Input) (blockers, blockers) {
 	if in.Running == "" {
 		return in.answers.no["no-other-update"], in.answers.warn["no-other-update"]
 	}
-	return verdicts{{
+	return blockers{{
 		Reason:  reasonAnotherUpdate,
 		Message: "ClusterUpdate " + in.Running + " has started and is not done",
 		Fix:     "wait for it; one that is halted is tried again by `refit retry`, or deleted",
@@ -65,121 +65,123 @@ func noOtherUpdate(in *Input) (verdicts, verdicts) {
 	}}, nil
 }
 
-// atWork: a node ends what it has begun, also if the update is deleted meanwhile, and so
-// moves under a plan that was made before. One whose agent is not heard does nothing.
-func atWork(m *moment, n *Node) (no, warn verdicts) {
+// atWork: a node finishes a run that it started, even if the update is deleted meanwhile,
+// and so changes under a plan that was made before. A node whose agent is silent does
+// nothing.
+func atWork(m *moment, n *Node) (no, warn blockers) {
 	if n.Busy == "" {
 		return nil, nil
 	}
 	silent := n.Heartbeat.Add(SilentAfter(n.HeartbeatSeconds))
-	m.next(silent)
-	v := about(model.Verdict{Reason: reasonAnotherUpdate, Waiting: true, Message: "node " + n.Name + " is still at work for " + n.Busy,
-		Fix: "wait: it ends what it has begun, and is given back when it is Ready; else repair the node, or remove it from the cluster"}, n)
+	m.changesAt(silent)
+	v := withNode(model.Blocker{Reason: reasonAnotherUpdate, Waiting: true, Message: "node " + n.Name + " is still at work for " + n.Busy,
+		Fix: "wait: the node finishes its run and is released when it is Ready; if it does not, repair the node or remove it from the cluster"}, n)
 	if n.AgentKnown && !m.now.After(silent) {
-		return verdicts{v}, nil
+		return blockers{v}, nil
 	}
-	return nil, verdicts{v}
+	return nil, blockers{v}
 }
 
-func about(v model.Verdict, n *Node) model.Verdict {
+func withNode(v model.Blocker, n *Node) model.Blocker {
 	v.Object = "Node/" + n.Name
 	return v
 }
 
-func agents(m *moment, n *Node) *model.Verdict {
-	m.next(n.Heartbeat.Add(SilentAfter(n.HeartbeatSeconds)))
+func agentHeard(m *moment, n *Node) *model.Blocker {
+	m.changesAt(n.Heartbeat.Add(SilentAfter(n.HeartbeatSeconds)))
 	switch {
 	case !n.AgentKnown:
-		return &model.Verdict{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
+		return &model.Blocker{Reason: reasonAgentMissing, Message: "node " + n.Name + " has no refit agent",
 			Fix: "on the node: refit-agent install --from FILE|DEVICE, or `refit install --ssh`"}
 	case m.now.Sub(n.Heartbeat) > SilentAfter(n.HeartbeatSeconds):
-		return &model.Verdict{Reason: reasonAgentHeartbeatLost, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
+		return &model.Blocker{Reason: reasonAgentHeartbeatLost, Message: "the agent of node " + n.Name + " has not been heard for over three minutes",
 			Fix: "on the node: systemctl status refit-agent"}
 	}
 	return nil
 }
 
-func nodesReady(_ *moment, n *Node) *model.Verdict {
+func nodesReady(_ *moment, n *Node) *model.Blocker {
 	if n.Ready {
 		return nil
 	}
-	return &model.Verdict{Reason: reasonNodeNotReady, Message: "node " + n.Name + " is not Ready", Fix: "repair the node, or remove it from the cluster"}
+	return &model.Blocker{Reason: reasonNodeNotReady, Message: "node " + n.Name + " is not Ready", Fix: "repair the node, or remove it from the cluster"}
 }
 
 // controlPlane asks for every control-plane node, in the plan or not: an etcd
 // that has lost a member may not lose another.
-func controlPlane(in *Input) (verdicts, verdicts) {
+func controlPlane(in *Input) (blockers, blockers) {
 	all, ready := in.answers.controlPlanes, in.answers.ready
 	if ready == all {
 		return nil, nil
 	}
-	return verdicts{{
+	return blockers{{
 		Reason:  reasonUnhealthy,
 		Message: fmt.Sprintf("%d of %d control-plane nodes are Ready, all are needed", ready, all),
 		Fix:     "repair the control plane first",
 	}}, nil
 }
 
-func imagesReady(_ *moment, n *Node) *model.Verdict {
+func imagesReady(_ *moment, n *Node) *model.Blocker {
 	switch {
 	case !n.AgentKnown:
 		return nil // said by agents
 	case n.Stalled != nil && n.Stalled.Reason == reasonPortInUse:
 		return n.Stalled // it has nothing for nodes that lose what they hold
-	case n.HoldsBundle && holdsAll(n):
-		return lacks(n)
-	case !n.HoldsBundle:
-		return loading("node " + n.Name + " was not told yet which images of the bundle to hold")
+	case n.PinSetHasBundle && hasAllImages(n):
+		return missingImages(n)
+	case !n.PinSetHasBundle:
+		return stillLoading("node " + n.Name + " has not received the pin set with the bundle's images yet")
 	case n.Stalled != nil:
 		return stalledLoad(n)
-	case n.Holding == nil || n.Holding.Content != n.WantHold:
-		return loading("node " + n.Name + " has not begun to load the images")
+	case n.Loaded == nil || n.Loaded.Content != n.WantPinSet:
+		return stillLoading("node " + n.Name + " has not started to load the images")
 	}
-	return &model.Verdict{Reason: reasonImagesMissing, Waiting: true,
+	return &model.Blocker{Reason: reasonImagesMissing, Waiting: true,
 		Message: fmt.Sprintf("node %s does not hold and pin all of its %d images yet", n.Name, n.WantImages)}
 }
 
-// stalledLoad is why a node does not load; a lack of room is said by space, in bytes.
-func stalledLoad(n *Node) *model.Verdict {
+// stalledLoad is why a node does not load. The check "space" reports missing disk space,
+// in bytes.
+func stalledLoad(n *Node) *model.Blocker {
 	if n.Stalled.Reason == reasonInsufficientSpace && len(nodeSpace(n)) > 0 {
 		return nil
 	}
 	return n.Stalled
 }
 
-// lacks: the bundle is complete on the node, and is not all that the release needs.
-func lacks(n *Node) *model.Verdict {
-	if n.Holding == nil || len(n.Holding.Lacking) == 0 {
+// missingImages: the bundle is complete on the node, and is not all that the release needs.
+func missingImages(n *Node) *model.Blocker {
+	if n.Loaded == nil || len(n.Loaded.MissingImages) == 0 {
 		return nil
 	}
-	v := model.LacksImages(n.Name, n.Holding.Lacking)
+	v := model.ReleaseImagesMissing(n.Name, n.Loaded.MissingImages)
 	return &v
 }
 
-func holdsAll(n *Node) bool {
-	h := n.Holding
-	if n.WantHold == "" {
-		return true // nobody wants it to hold anything
+func hasAllImages(n *Node) bool {
+	h := n.Loaded
+	if n.WantPinSet == "" {
+		return true // it has no pin set
 	}
-	return h != nil && h.Content == n.WantHold && int(h.ImagesReady) >= n.WantImages && int(h.ImagesPinned) >= n.WantImages
+	return h != nil && h.Content == n.WantPinSet && int(h.ImagesReady) >= n.WantImages && int(h.ImagesPinned) >= n.WantImages
 }
 
-func loading(message string) *model.Verdict {
-	return &model.Verdict{Reason: reasonLoading, Waiting: true, Message: message}
+func stillLoading(message string) *model.Blocker {
+	return &model.Blocker{Reason: reasonLoading, Waiting: true, Message: message}
 }
 
-func payloadsReady(_ *moment, n *Node) *model.Verdict {
-	h := n.Holding
-	if !n.AgentKnown || !n.HoldsBundle || h == nil || h.Content != n.WantHold || int(h.PayloadsHeld) >= n.WantPayloads {
+func payloadsReady(_ *moment, n *Node) *model.Blocker {
+	h := n.Loaded
+	if !n.AgentKnown || !n.PinSetHasBundle || h == nil || h.Content != n.WantPinSet || int(h.PayloadsReady) >= n.WantPayloads {
 		return nil
 	}
-	return &model.Verdict{Reason: reasonPayloadMissing, Waiting: true,
+	return &model.Blocker{Reason: reasonPayloadMissing, Waiting: true,
 		Message: fmt.Sprintf("node %s does not have all of its %d payloads yet", n.Name, n.WantPayloads)}
 }
 
 // space adds up what is needed on each file system: two places on one file
 // system share its room.
-func space(_ *moment, n *Node) (no, warn verdicts) {
+func space(_ *moment, n *Node) (no, warn blockers) {
 	if n.InPlan {
 		return nodeSpace(n), nil
 	}
@@ -189,8 +191,8 @@ func space(_ *moment, n *Node) (no, warn verdicts) {
 // stateFS is refit's own directory on a node, which takes snapshots of etcd.
 const stateFS = "state"
 
-func nodeSpace(n *Node) verdicts {
-	if n.Holding == nil || n.Holding.Content != n.WantHold {
+func nodeSpace(n *Node) blockers {
+	if n.Loaded == nil || n.Loaded.Content != n.WantPinSet {
 		return nil
 	}
 	type room struct {
@@ -210,17 +212,17 @@ func nodeSpace(n *Node) verdicts {
 			r.names += " and "
 		}
 		r.names += fs.Name
-		r.needed += n.Holding.Needed[fs.Name]
+		r.needed += n.Loaded.Needed[fs.Name]
 		if fs.Name == stateFS && n.Snapshot > 0 {
 			r.needed += n.Snapshot
 			r.snapshot = fmt.Sprintf(", %d of them for a snapshot of etcd", n.Snapshot)
 		}
 	}
 	sort.Strings(ids)
-	var out verdicts
+	var out blockers
 	for _, id := range ids {
 		if r := rooms[id]; r.needed > r.free {
-			out = append(out, model.Verdict{Reason: reasonInsufficientSpace, Object: "Node/" + n.Name,
+			out = append(out, model.Blocker{Reason: reasonInsufficientSpace, Object: "Node/" + n.Name,
 				Message: fmt.Sprintf("node %s needs %d bytes%s, %d are free (file system of %s)", n.Name, r.needed, r.snapshot, r.free, r.names),
 				Fix:     fmt.Sprintf("free %d bytes on that file system, or make it larger", r.needed-r.free)})
 		}

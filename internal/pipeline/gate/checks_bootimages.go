@@ -20,16 +20,16 @@ type BootImage struct {
 }
 
 // bootImages: a machine that is made after the update must be able to join.
-func bootImages(in *Input) (verdicts, warnings []model.Verdict) {
+func bootImages(in *Input) (blockers, warnings []model.Blocker) {
 	for _, b := range in.BootImages {
-		v := model.Verdict{Reason: reasonBootImageTooOld, Object: "MachineSource/" + b.Source,
+		v := model.Blocker{Reason: reasonBootImageTooOld, Object: "MachineSource/" + b.Source,
 			Message: fmt.Sprintf("new machines may not join after the update: %s", b.Message),
 			Fix:     "refit bootimage check --target " + in.TargetKubernetes + " lists all; waive the rule in the BootImagePolicy with a reason and an end, or accept `boot-images`"}
 		if b.Blocks {
-			verdicts = append(verdicts, v)
+			blockers = append(blockers, v)
 		} else {
 			warnings = append(warnings, v)
 		}
 	}
-	return verdicts, warnings
+	return blockers, warnings
 }

@@ -32,8 +32,8 @@ const (
 const (
 	// certificateWarn is how long before its end a certificate is spoken of.
 	certificateWarn = 30 * 24 * time.Hour
-	// skewWarn and skewClose are how far a clock may be off: leases and
-	// certificates that were just made are judged by seconds to minutes.
+	// skewWarn and skewClose are how far a clock may be off: leases and fresh certificates
+	// are valid or not by seconds to minutes.
 	skewWarn  = 10 * time.Second
 	skewClose = 2 * time.Minute
 	// etcdWarn and etcdClose are shares of etcd's quota, in percent: an update
@@ -41,48 +41,48 @@ const (
 	etcdWarn, etcdClose = 70, 90
 )
 
-func pressure(_ *moment, n *Node) *model.Verdict {
+func pressure(_ *moment, n *Node) *model.Blocker {
 	if len(n.Pressure) == 0 {
 		return nil
 	}
-	return &model.Verdict{Reason: reasonNodePressure, Message: "node " + n.Name + " reports " + strings.Join(n.Pressure, ", "),
+	return &model.Blocker{Reason: reasonNodePressure, Message: "node " + n.Name + " reports " + strings.Join(n.Pressure, ", "),
 		Fix: "free room on node " + n.Name + ": it evicts pods and collects unused images by itself now"}
 }
 
-func cordons(_ *moment, n *Node) (no, warn verdicts) {
+func foreignCordons(_ *moment, n *Node) (no, warn blockers) {
 	if !n.InPlan || !n.ForeignCordon {
 		return nil, nil
 	}
-	return nil, verdicts{about(model.Verdict{Reason: reasonForeignCordon,
-		Message: "node " + n.Name + " was cordoned by somebody else; it counts as unavailable, is updated, and stays cordoned",
-		Fix:     "kubectl uncordon " + n.Name + ", if nobody needs that any more"}, n)}
+	return nil, blockers{withNode(model.Blocker{Reason: reasonForeignCordon,
+		Message: "node " + n.Name + " was cordoned, but not by refit; it counts as unavailable, is updated, and stays cordoned",
+		Fix:     "kubectl uncordon " + n.Name + ", if the cordon is not needed any more"}, n)}
 }
 
 // quorum asks every member, in the plan or not.
-func quorum(in *Input) (verdicts, verdicts) {
+func quorum(in *Input) (blockers, blockers) {
 	no, warn := in.answers.no["quorum"], in.answers.warn["quorum"]
 	if in.answers.members == 2 && in.answers.moving {
-		warn = append(warn, model.Verdict{Reason: reasonQuorumAtRisk,
-			Message: "etcd has two members: while one of them restarts the whole API is away, about a minute for each control-plane node",
+		warn = append(warn, model.Blocker{Reason: reasonQuorumAtRisk,
+			Message: "etcd has two members: while one of them restarts the whole API is unavailable, about a minute for each control-plane node",
 			Fix:     "nothing, if that is fine; three members bear the restart of one"})
 	}
 	return no, warn
 }
 
-// member asks the member of etcd on a node.
-func member(_ *moment, n *Node) (no, warn verdicts) {
+// etcdMember asks the member of etcd on a node.
+func etcdMember(_ *moment, n *Node) (no, warn blockers) {
 	if n.Etcd == nil || n.Etcd.Healthy {
 		return nil, nil
 	}
-	return verdicts{about(model.Verdict{Reason: reasonEtcdUnhealthy, Message: "etcd on node " + n.Name + " is not healthy: " + n.Etcd.Message,
-		Fix: "mend the member first: etcdctl endpoint health --cluster"}, n)}, nil
+	return blockers{withNode(model.Blocker{Reason: reasonEtcdUnhealthy, Message: "etcd on node " + n.Name + " is not healthy: " + n.Etcd.Message,
+		Fix: "repair the member first: etcdctl endpoint health --cluster"}, n)}, nil
 }
 
-func etcdSpace(_ *moment, n *Node) (no, warn verdicts) {
+func etcdSpace(_ *moment, n *Node) (no, warn blockers) {
 	if n.Etcd == nil || n.Etcd.Quota <= 0 {
 		return nil, nil
 	}
-	v := about(model.Verdict{Reason: reasonEtcdSpace, Fix: "on node " + n.Name + ": etcdctl defrag, or raise --quota-backend-bytes"}, n)
+	v := withNode(model.Blocker{Reason: reasonEtcdSpace, Fix: "on node " + n.Name + ": etcdctl defrag, or raise --quota-backend-bytes"}, n)
 	switch percent := n.Etcd.Size * 100 / n.Etcd.Quota; {
 	case percent >= etcdClose:
 		v.Message = fmt.Sprintf("the database of etcd on node %s has reached %d percent of its quota of %d bytes", n.Name, etcdClose, n.Etcd.Quota)
@@ -94,15 +94,15 @@ func etcdSpace(_ *moment, n *Node) (no, warn verdicts) {
 	return no, warn
 }
 
-func certificates(m *moment, n *Node) (no, warn verdicts) {
+func certificates(m *moment, n *Node) (no, warn blockers) {
 	for _, c := range n.Certificates {
-		m.next(c.NotAfter.Add(-m.lasts))
-		m.next(c.NotAfter.Add(-certificateWarn))
+		m.changesAt(c.NotAfter.Add(-m.lasts))
+		m.changesAt(c.NotAfter.Add(-certificateWarn))
 		left := c.NotAfter.Sub(m.now)
 		if left > m.lasts && left >= certificateWarn {
 			continue
 		}
-		v := about(model.Verdict{Reason: reasonCertificateExpires,
+		v := withNode(model.Blocker{Reason: reasonCertificateExpires,
 			Message: fmt.Sprintf("certificate %s of node %s ends on %s", c.Name, n.Name, c.NotAfter.UTC().Format("2006-01-02 15:04Z")),
 			Fix:     renewal(n, c.Name)}, n)
 		if left > m.lasts {
@@ -125,7 +125,7 @@ func renewal(n *Node, name string) string {
 	return "on node " + n.Name + ": kubeadm certs renew all, then restart its static pods"
 }
 
-func clock(_ *moment, n *Node) (no, warn verdicts) {
+func clockSkew(_ *moment, n *Node) (no, warn blockers) {
 	if !n.SkewKnown || n.Skew.Abs() < skewWarn {
 		return nil, nil
 	}
@@ -133,23 +133,23 @@ func clock(_ *moment, n *Node) (no, warn verdicts) {
 	if n.Skew < 0 {
 		way = "behind"
 	}
-	v := about(model.Verdict{Reason: reasonClockSkew, Fix: "set the clock of node " + n.Name + " and keep it right: chronyc makestep, or timedatectl"}, n)
+	v := withNode(model.Blocker{Reason: reasonClockSkew, Fix: "set the clock of node " + n.Name + " and keep it right: chronyc makestep, or timedatectl"}, n)
 	if n.Skew.Abs() >= skewClose && n.InPlan {
 		v.Message = fmt.Sprintf("the clock of node %s is more than %s %s the API server's", n.Name, skewClose, way)
-		return verdicts{v}, nil
+		return blockers{v}, nil
 	}
 	v.Message = fmt.Sprintf("the clock of node %s is more than %s %s the API server's", n.Name, skewWarn, way)
-	return nil, verdicts{v}
+	return nil, blockers{v}
 }
 
 // budgets passes on what the drain's look ahead found, before the first node is
 // touched. A budget may be loosened while the update waits at that node, so it
 // warns.
-func budgets(in *Input) (verdicts, verdicts) { return nil, in.DrainVerdicts }
+func budgets(in *Input) (blockers, blockers) { return nil, in.DrainWarnings }
 
 // webhooks: one that fails closed and whose backends all go with one drain
 // refuses what it is asked about until a backend is back.
-func webhooks(in *Input) (verdicts, verdicts) {
+func webhooks(in *Input) (blockers, blockers) {
 	if len(in.Webhooks) == 0 {
 		return nil, nil
 	}
@@ -157,15 +157,15 @@ func webhooks(in *Input) (verdicts, verdicts) {
 	for _, n := range in.Nodes {
 		drained[n.Name] = n.Drained
 	}
-	var no, warn verdicts
+	var no, warn blockers
 	for _, w := range sortedWebhooks(in.Webhooks) {
-		v := model.Verdict{Reason: reasonWebhookBlocks, Object: w.Configuration,
+		v := model.Blocker{Reason: reasonWebhookBlocks, Object: w.Configuration,
 			Fix: "run backends of " + w.Service + " on several nodes, exclude its namespace from the webhook (namespaceSelector), or set failurePolicy Ignore"}
 		name := fmt.Sprintf("webhook %s of %s fails closed", w.Name, w.Configuration)
 		switch {
 		case len(w.Nodes) == 0:
-			v.Message = name + ", and its service " + w.Service + " has no ready backend: what it is asked about is refused now"
-			v.Fix = "mend the backend of " + w.Service + ", or remove the webhook"
+			v.Message = name + ", and its service " + w.Service + " has no ready backend. The API server refuses the requests that it covers"
+			v.Fix = "repair the backend of " + w.Service + ", or remove the webhook"
 		case len(w.Nodes) == 1 && drained[w.Nodes[0]]:
 			v.Message = fmt.Sprintf("%s, and all its backends (%s) are on node %s, which is drained", name, w.Service, w.Nodes[0])
 			if w.OwnPods {
@@ -191,8 +191,8 @@ func sortedWebhooks(ws []Webhook) []Webhook {
 	return out
 }
 
-func removedAPIs(in *Input) (verdicts, verdicts) {
-	var no verdicts
+func removedAPIs(in *Input) (blockers, blockers) {
+	var no blockers
 	for _, a := range in.RemovedAPIs {
 		if !removedBy(a.RemovedIn, in.TargetKubernetes) {
 			continue
@@ -205,8 +205,8 @@ func removedAPIs(in *Input) (verdicts, verdicts) {
 		if a.Group != "" {
 			gv = a.Group + "/" + a.Version
 		}
-		no = append(no, model.Verdict{Reason: reasonAPIRemoved, Object: "API/" + gv + "/" + resource,
-			Message: fmt.Sprintf("somebody asks for %s of %s, which Kubernetes %s and later do not serve", resource, gv, a.RemovedIn),
+		no = append(no, model.Blocker{Reason: reasonAPIRemoved, Object: "API/" + gv + "/" + resource,
+			Message: fmt.Sprintf("a client requests %s of %s, which Kubernetes %s and later do not serve", resource, gv, a.RemovedIn),
 			Fix:     "move the client to a served version (kubectl get --raw /metrics, apiserver_requested_deprecated_apis; the audit log names the client); an API server forgets when it restarts, so accept `removed-apis` once it is done"})
 	}
 	sort.Slice(no, func(i, j int) bool { return no[i].Object < no[j].Object })
@@ -234,31 +234,31 @@ func minorOf(v string) (major, minor int, ok bool) {
 // images that were loaded, not pulled.
 var verifyPreloaded = map[string]bool{"AlwaysVerify": true, "NeverVerifyAllowlistedImages": true}
 
-func imagePulls(in *Input) (verdicts, verdicts) {
-	var no, warn verdicts
+func imagePulls(in *Input) (blockers, blockers) {
+	var no, warn blockers
 	for _, s := range in.Pulls.AlwaysAdmission {
-		no = append(no, model.Verdict{Reason: reasonImagePullAlways, Object: "Pod/kube-system/" + s,
+		no = append(no, model.Blocker{Reason: reasonImagePullAlways, Object: "Pod/kube-system/" + s,
 			Message: "API server " + s + " has the admission plugin AlwaysPullImages: every start of a pod asks a registry, also for images that the node holds",
 			Fix:     "take AlwaysPullImages out of --enable-admission-plugins; if a registry is always there, accept `image-pulls`"})
 	}
 	no = append(no, in.answers.no["image-pulls"]...)
 	if n := in.Pulls.AlwaysPods; n > 0 {
-		warn = append(warn, model.Verdict{Reason: reasonImagePullAlways,
+		warn = append(warn, model.Blocker{Reason: reasonImagePullAlways,
 			Message: fmt.Sprintf("%d pods have imagePullPolicy Always and do not start again without a registry: %s", n, strings.Join(in.Pulls.Always, ", ")),
 			Fix:     "set imagePullPolicy IfNotPresent and name images by digest, or be sure that their registry is there"})
 	}
 	for _, r := range in.Pulls.Resolvers {
-		warn = append(warn, model.Verdict{Reason: reasonTagResolver, Object: r.Object, Message: r.Message, Fix: r.Fix})
+		warn = append(warn, model.Blocker{Reason: reasonTagResolver, Object: r.Object, Message: r.Message, Fix: r.Fix})
 	}
 	return no, warn
 }
 
 // verification asks after the policy of a node's kubelet.
-func verification(_ *moment, n *Node) (no, warn verdicts) {
+func verification(_ *moment, n *Node) (no, warn blockers) {
 	if !verifyPreloaded[n.PullVerification] {
 		return nil, nil
 	}
-	return verdicts{about(model.Verdict{Reason: reasonImagePullAlways,
+	return blockers{withNode(model.Blocker{Reason: reasonImagePullAlways,
 		Message: fmt.Sprintf("the kubelet of node %s has imagePullCredentialsVerificationPolicy %s: it asks a registry, also for images that the node holds", n.Name, n.PullVerification),
 		Fix:     "set NeverVerifyPreloadedImages in the kubelet's configuration of node " + n.Name}, n)}, nil
 }

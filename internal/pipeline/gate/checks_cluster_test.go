@@ -25,11 +25,11 @@ func TestClusterChecks(t *testing.T) {
 		warning bool
 		waiting bool
 	}{
-		"a node of the plan is short of disk":            {change: func(in *Input) { in.Nodes[1].Pressure = []string{"DiskPressure"} }, closed: "pressure", message: "node n2 reports DiskPressure"},
-		"a node outside the plan is short":               {change: func(in *Input) { in.Nodes[1].Pressure, in.Nodes[1].InPlan = []string{"PIDPressure"}, false }, message: "node n2 reports PIDPressure", warning: true},
-		"somebody else's cordon":                         {change: func(in *Input) { in.Nodes[1].ForeignCordon = true }, message: "node n2 was cordoned by somebody else", warning: true},
-		"a cordon outside the plan is nobody's business": {change: func(in *Input) { in.Nodes[1].ForeignCordon, in.Nodes[1].InPlan = true, false }},
-		"an etcd member is not healthy":                  {change: func(in *Input) { in.Nodes[0].Etcd.Healthy, in.Nodes[0].Etcd.Message = false, "NOSPACE" }, closed: "quorum", message: "etcd on node n1 is not healthy: NOSPACE"},
+		"a node of the plan is short of disk":  {change: func(in *Input) { in.Nodes[1].Pressure = []string{"DiskPressure"} }, closed: "pressure", message: "node n2 reports DiskPressure"},
+		"a node outside the plan is short":     {change: func(in *Input) { in.Nodes[1].Pressure, in.Nodes[1].InPlan = []string{"PIDPressure"}, false }, message: "node n2 reports PIDPressure", warning: true},
+		"a cordon by another actor":            {change: func(in *Input) { in.Nodes[1].ForeignCordon = true }, message: "node n2 was cordoned, but not by refit", warning: true},
+		"a cordon outside the plan is ignored": {change: func(in *Input) { in.Nodes[1].ForeignCordon, in.Nodes[1].InPlan = true, false }},
+		"an etcd member is not healthy":        {change: func(in *Input) { in.Nodes[0].Etcd.Healthy, in.Nodes[0].Etcd.Message = false, "NOSPACE" }, closed: "quorum", message: "etcd on node n1 is not healthy: NOSPACE"},
 		"also one that the plan does not move": {change: func(in *Input) { in.Nodes[0].Etcd.Healthy, in.Nodes[0].InPlan = false, false },
 			closed: "quorum", message: "etcd on node n1 is not healthy"},
 		"two members bear no restart":         {change: func(in *Input) { in.Nodes[1].Etcd = &Etcd{Healthy: true} }, message: "etcd has two members", warning: true},
@@ -46,7 +46,7 @@ func TestClusterChecks(t *testing.T) {
 		"one with more than 30 days is silent":         {change: func(in *Input) { in.Nodes[0].Certificates = []Certificate{{"apiserver.crt", now.Add(31 * day)}} }},
 		"a clock ten seconds ahead":                    {change: func(in *Input) { in.Nodes[1].Skew, in.Nodes[1].SkewKnown = 10*time.Second, true }, message: "clock of node n2 is more than 10s ahead of", warning: true},
 		"a clock minutes behind":                       {change: func(in *Input) { in.Nodes[1].Skew, in.Nodes[1].SkewKnown = -3*time.Minute, true }, closed: "clock", message: "more than 2m0s behind"},
-		"a clock that nobody measured":                 {change: func(in *Input) { in.Nodes[1].Skew = time.Hour }},
+		"a clock that was not measured":                {change: func(in *Input) { in.Nodes[1].Skew = time.Hour }},
 		"a boot image that cannot join the next minor": {change: func(in *Input) { in.BootImages = []BootImage{{"machinedeployment.a.b", "too old", true}} }, closed: "boot-images", message: "new machines may not join after the update: too old"},
 		"a boot image that is too old for a patch too": {change: func(in *Input) { in.BootImages = []BootImage{{"machinedeployment.a.b", "too old", false}} }, message: "may not join", warning: true},
 		"an API that the target removes":               {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"flow.test", "v1beta3", "flows", "status", "1.36"}} }, closed: "removed-apis", message: "flows/status of flow.test/v1beta3, which Kubernetes 1.36 and later do not serve"},
@@ -63,12 +63,12 @@ func TestClusterChecks(t *testing.T) {
 		"what a node needs may start as another image": {change: func(in *Input) {
 			in.Images = []ImageRisk{{Rule: "T01", Object: "DaemonSet/kube-system/cni", Container: "agent", Image: "a:latest", Message: "it moves", Fix: "x"}}
 		}, message: "it moves", warning: true},
-		"every start asks a registry":             {change: func(in *Input) { in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"} }, closed: "image-pulls", message: "AlwaysPullImages"},
-		"the kubelet asks a registry":             {change: func(in *Input) { in.Nodes[1].PullVerification = "AlwaysVerify" }, closed: "image-pulls", message: "kubelet of node n2"},
-		"the kubelet's default asks none":         {change: func(in *Input) { in.Nodes[1].PullVerification = "NeverVerifyPreloadedImages" }},
-		"pods that always pull":                   {change: func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 7, []string{"a/b"} }, message: "7 pods have imagePullPolicy Always", warning: true},
-		"a fact that is being read is waited for": {change: func(in *Input) { in.Pending = map[string]bool{"webhooks": true} }, closed: "webhooks", message: "waits for what it looks at", waiting: true},
-		"a fact that could not be read is said":   {change: func(in *Input) { in.Unknown = map[string]string{"removed-apis": "GET /metrics: 403"} }, message: "could not be asked in full: GET /metrics: 403", warning: true},
+		"every start asks a registry":               {change: func(in *Input) { in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"} }, closed: "image-pulls", message: "AlwaysPullImages"},
+		"the kubelet asks a registry":               {change: func(in *Input) { in.Nodes[1].PullVerification = "AlwaysVerify" }, closed: "image-pulls", message: "kubelet of node n2"},
+		"the kubelet's default asks none":           {change: func(in *Input) { in.Nodes[1].PullVerification = "NeverVerifyPreloadedImages" }},
+		"pods that always pull":                     {change: func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 7, []string{"a/b"} }, message: "7 pods have imagePullPolicy Always", warning: true},
+		"a fact that is being read is waited for":   {change: func(in *Input) { in.Pending = map[string]bool{"webhooks": true} }, closed: "webhooks", message: "waits until its facts are read", waiting: true},
+		"a fact that could not be read is reported": {change: func(in *Input) { in.Unknown = map[string]string{"removed-apis": "GET /metrics: 403"} }, message: "could not be asked in full: GET /metrics: 403", warning: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -80,24 +80,24 @@ func TestClusterChecks(t *testing.T) {
 			tc.change(&in)
 			r := Decide(in)
 			if got := strings.Join(r.Closed, ","); got != tc.closed {
-				t.Fatalf("closed by %q, want %q: %+v", got, tc.closed, r.Verdicts)
+				t.Fatalf("closed by %q, want %q: %+v", got, tc.closed, r.Blockers)
 			}
-			said := r.Verdicts
+			said := r.Blockers
 			if tc.warning {
 				said = r.Warnings
 			}
-			if len(r.Verdicts) > 0 && model.Blocked(r.Verdicts) == tc.waiting {
+			if len(r.Blockers) > 0 && model.NeedsPerson(r.Blockers) == tc.waiting {
 				t.Errorf("a person must act: %v", !tc.waiting)
 			}
 			switch {
-			case tc.message == "" && len(r.Verdicts)+len(r.Warnings) > 0:
-				t.Errorf("nothing to say, but: %+v %+v", r.Verdicts, r.Warnings)
+			case tc.message == "" && len(r.Blockers)+len(r.Warnings) > 0:
+				t.Errorf("nothing to say, but: %+v %+v", r.Blockers, r.Warnings)
 			case tc.message != "" && !has(said, tc.message):
 				t.Errorf("want %q in %+v", tc.message, said)
 			}
-			for _, v := range append(r.Verdicts, r.Warnings...) {
+			for _, v := range append(r.Blockers, r.Warnings...) {
 				if v.Reason == "" || v.Fix == "" && v.Reason != reasonFactUnknown {
-					t.Errorf("reason and cure: %+v", v)
+					t.Errorf("reason and fix: %+v", v)
 				}
 			}
 		})
@@ -121,7 +121,7 @@ func TestAcceptedRisks(t *testing.T) {
 	}{
 		"in time":                          {Risk{"pressure", "logs are cleaned tonight", now.Add(time.Hour)}, "quorum", RiskInForce, "accepted until 2026-11-20T12:00:00Z (logs are cleaned tonight): node n2 reports DiskPressure"},
 		"at its end it counts again":       {Risk{"pressure", "x", now}, "quorum,pressure", RiskExpired, "the risk accepted for check pressure ended"},
-		"a quorum can be accepted by none": {Risk{"quorum", "x", now.Add(time.Hour)}, "quorum,pressure", RiskCannotBeAccepted, "counts for nothing: a quorum that is lost"},
+		"a quorum can be accepted by none": {Risk{"quorum", "x", now.Add(time.Hour)}, "quorum,pressure", RiskCannotBeAccepted, "counts for nothing: this update cannot restore"},
 		"a name that no check has":         {Risk{"presure", "x", now.Add(time.Hour)}, "quorum,pressure", RiskUnknownCheck, `check "presure", which the gate does not have`},
 		"a check that says yes":            {Risk{"clock", "x", now.Add(time.Hour)}, "quorum,pressure", RiskNotNeeded, ""},
 	}
@@ -144,8 +144,8 @@ func TestAcceptedRisks(t *testing.T) {
 	}
 }
 
-// Whatever is accepted: what nobody can accept stays closed, an ended risk
-// accepts nothing, and no verdict is lost: it is in one of the two lists.
+// For any accepted risks: a check that cannot be accepted stays closed, an expired risk
+// accepts nothing, and every blocker is in one of the two lists.
 func TestNothingIsAcceptedThatCannotBe(t *testing.T) {
 	names := []string{"nonsense"}
 	for _, c := range Checks() {
@@ -157,12 +157,12 @@ func TestNothingIsAcceptedThatCannotBe(t *testing.T) {
 		in.Running = rapid.SampledFrom([]string{"", "other"}).Draw(t, "running")
 		in.Nodes[0].Ready = rapid.Bool().Draw(t, "ready")
 		in.Nodes[0].Etcd = &Etcd{Healthy: rapid.Bool().Draw(t, "etcd"), Size: 95, Quota: 100}
-		in.Nodes[1].Holding.ImagesPinned = int32(rapid.IntRange(8, 9).Draw(t, "pinned"))
+		in.Nodes[1].Loaded.ImagesPinned = int32(rapid.IntRange(8, 9).Draw(t, "pinned"))
 		in.Nodes[1].Pressure = []string{"DiskPressure"}
 		in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"}
 		plain := Decide(in)
 		for range rapid.IntRange(0, 8).Draw(t, "risks") {
-			in.Accepted = append(in.Accepted, Risk{rapid.SampledFrom(names).Draw(t, "check"), "because", now.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "hours")) * time.Hour)})
+			in.Accepted = append(in.Accepted, Risk{rapid.SampledFrom(names).Draw(t, "check"), "accepted by ops", now.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "hours")) * time.Hour)})
 		}
 		r := Decide(in)
 		covered := 0
@@ -173,17 +173,17 @@ func TestNothingIsAcceptedThatCannotBe(t *testing.T) {
 			}
 		}
 		for _, a := range plain.Answers {
-			c, _ := Find(a.Name)
+			c, _ := FindCheck(a.Name)
 			now := answer(r, a.Name)
-			if a.Result == Closed && c.Never != "" && now != Closed {
+			if a.Result == Closed && c.NeverAcceptable != "" && now != Closed {
 				t.Fatalf("%s can never be accepted and is %s", a.Name, now)
 			}
 			if a.Result != Closed && now == Accepted {
 				t.Fatalf("%s says yes and is accepted", a.Name)
 			}
 		}
-		if len(r.Verdicts)+covered != len(plain.Verdicts) {
-			t.Fatalf("%d verdicts became %d and %d accepted", len(plain.Verdicts), len(r.Verdicts), covered)
+		if len(r.Blockers)+covered != len(plain.Blockers) {
+			t.Fatalf("%d blockers became %d and %d accepted", len(plain.Blockers), len(r.Blockers), covered)
 		}
 	})
 }
@@ -212,10 +212,10 @@ func TestTheAPIRefusesWhatCannotBeAccepted(t *testing.T) {
 	want := []string{}
 	seen := map[string]bool{}
 	for _, c := range Checks() {
-		if c.Never != "" {
+		if c.NeverAcceptable != "" {
 			want = append(want, "'"+c.Name+"'")
 		}
-		if seen[c.Name] || c.Asks == "" || c.Ask == nil {
+		if seen[c.Name] || c.Question == "" || c.Evaluate == nil {
 			t.Errorf("check %q is registered twice or incomplete", c.Name)
 		}
 		seen[c.Name] = true
@@ -228,7 +228,7 @@ func TestTheAPIRefusesWhatCannotBeAccepted(t *testing.T) {
 // Every check answers, in the order of the list, however much is wrong.
 func TestEveryCheckAnswers(t *testing.T) {
 	in := open()
-	in.Approved, in.PlanVerdicts = false, []model.Verdict{{Reason: "VersionSkew", Message: "skew"}}
+	in.Approved, in.PlanBlockers = false, []model.Blocker{{Reason: "VersionSkew", Message: "skew"}}
 	r := Decide(in)
 	var got, want []string
 	for _, a := range r.Answers {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Drift before an update blocks it, with what and how it is mended, unless the risk is
-// accepted, by name and with an end.
+// Drift blocks the start of an update, and the blocker names the drift and its fix. An
+// accepted risk, by name and with an expiry, lifts the block.
 func TestDrift(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -16,15 +16,15 @@ func TestDrift(t *testing.T) {
 		outside bool
 		closes  bool
 	}{
-		"a file":                            {Drift{Kind: DriftFiles, Detail: "/etc/motd is not as refit wrote it"}, false, true},
-		"an overlay over /usr":              {Drift{Kind: DriftOverlay, Detail: "/usr was unlocked"}, false, true},
-		"layered packages":                  {Drift{Kind: DriftPackages, Detail: "vim"}, false, true},
-		"another deployment":                {Drift{Kind: DriftForeign, Detail: "the node runs x"}, false, true},
-		"taken back by hand":                {Drift{Kind: DriftLeft, Detail: "somebody took it back"}, false, true},
-		"it went back by itself":            {Drift{Kind: DriftFailed, Detail: "it did not come up"}, false, true},
-		"what the update itself mends":      {Drift{Kind: DriftFiles, Detail: "/etc/motd is not as refit wrote it", Mended: true}, false, false},
-		"a kind that is only worth knowing": {Drift{Kind: "SelfUpdates", Detail: "a timer"}, false, false},
-		"a node that the plan leaves":       {Drift{Kind: DriftFiles, Detail: "x"}, true, false},
+		"a file":                               {Drift{Kind: DriftFiles, Detail: "/etc/motd is not as refit wrote it"}, false, true},
+		"an overlay over /usr":                 {Drift{Kind: DriftOverlay, Detail: "/usr was unlocked"}, false, true},
+		"layered packages":                     {Drift{Kind: DriftPackages, Detail: "vim"}, false, true},
+		"another deployment":                   {Drift{Kind: DriftForeign, Detail: "the node runs x"}, false, true},
+		"undone by hand":                       {Drift{Kind: DriftLeft, Detail: "the file was restored by hand"}, false, true},
+		"it rolled back by itself":             {Drift{Kind: DriftFailed, Detail: "it did not come up"}, false, true},
+		"drift that the update itself repairs": {Drift{Kind: DriftFiles, Detail: "/etc/motd is not as refit wrote it", RepairedByUpdate: true}, false, false},
+		"a kind that is only worth knowing":    {Drift{Kind: "SelfUpdates", Detail: "a timer"}, false, false},
+		"a node that the plan leaves":          {Drift{Kind: DriftFiles, Detail: "x"}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ask := func(risks ...Risk) (Answer, Result) {
@@ -32,10 +32,10 @@ func TestDrift(t *testing.T) {
 				return r.Answers[slices.IndexFunc(r.Answers, func(a Answer) bool { return a.Name == "drift" })], r
 			}
 			a, r := ask()
-			if (a.Result == Closed) != c.closes || (a.Verdicts == 1) != c.closes {
+			if (a.Result == Closed) != c.closes || (a.Blockers == 1) != c.closes {
 				t.Fatalf("%+v", a)
 			}
-			for _, v := range r.Verdicts {
+			for _, v := range r.Blockers {
 				if v.Reason == reasonDrifted && (!strings.Contains(v.Message, "n1: "+c.drift.Detail) || v.Fix == "" || v.Object != "Node/n1") {
 					t.Errorf("%+v", v)
 				}

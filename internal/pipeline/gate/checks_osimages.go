@@ -11,7 +11,7 @@ type OSImage struct {
 	// Pool by name, Image as repository@digest.
 	Pool, Image string
 	// Nodes of the plan that boot it, and how many of them hold it already.
-	Nodes, Held int
+	Nodes, Ready int
 	// Reason and Message say why not all do. A Reason is one of ImagesMissing,
 	// OSImageAbsent, OSImageNotFetched, RegistryUnauthorized, RegistryUnreachable.
 	Reason, Message string
@@ -26,22 +26,22 @@ const (
 	reasonOSImageNotFetched = "OSImageNotFetched"
 )
 
-// cures of an image that is not held.
-var cures = map[string]string{
+// osImageFixes of an image that is not held.
+var osImageFixes = map[string]string{
 	reasonOSImageAbsent:        "push it again or build it anew (kubectl annotate osimage NAME refit.dev/rebuild=1), or bring it in a bundle",
 	reasonRegistryUnauthorized: "name in spec.pullSecret of the OSImage a Secret of refit-builds that may read it, or bring the image in a bundle",
 	reasonOSImageNotFetched:    "let the nodes' container runtimes reach the registry, or bring the image in a bundle; without that the node's OS fetches it in its turn",
-	reasonRegistryUnreachable:  "mend the registry, or bring the image in a bundle: refit bundle create --os-image",
+	reasonRegistryUnreachable:  "repair the registry, or bring the image in a bundle: refit bundle create --os-image",
 }
 
-// osImagesHeld: what a node boots is on the node before it is drained.
-func osImagesHeld(in *Input) (no, warn verdicts) {
+// osImagesReady: what a node boots is on the node before it is drained.
+func osImagesReady(in *Input) (no, warn blockers) {
 	for _, o := range in.OSImages {
-		if o.Held >= o.Nodes {
+		if o.Ready >= o.Nodes {
 			continue
 		}
-		v := model.Verdict{Reason: o.Reason, Object: "UpdatePool/" + o.Pool, Fix: cures[o.Reason], Waiting: o.Reason == reasonImagesMissing || o.Reason == reasonRegistryUnreachable,
-			Message: fmt.Sprintf("OS image %s is held by %d of %d nodes of pool %s: %s", o.Image, o.Held, o.Nodes, o.Pool, o.Message)}
+		v := model.Blocker{Reason: o.Reason, Object: "UpdatePool/" + o.Pool, Fix: osImageFixes[o.Reason], Waiting: o.Reason == reasonImagesMissing || o.Reason == reasonRegistryUnreachable,
+			Message: fmt.Sprintf("OS image %s is held by %d of %d nodes of pool %s: %s", o.Image, o.Ready, o.Nodes, o.Pool, o.Message)}
 		if v.Reason == "" {
 			v.Reason, v.Waiting = reasonImagesMissing, true
 		}

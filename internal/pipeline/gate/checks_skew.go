@@ -20,26 +20,26 @@ type Needs struct {
 
 // agentVersions compares an agent with the plan before its node is drained: an updater
 // that it does not have would be missed only afterwards.
-func agentVersions(_ *moment, n *Node) *model.Verdict {
+func agentVersions(_ *moment, n *Node) *model.Blocker {
 	if !n.AgentKnown || n.Needs == nil {
 		return nil // said by agents; or the plan asks nothing of it
 	}
-	var lacks []string
+	var missing []string
 	for _, u := range n.Needs.Updaters {
 		if !slices.Contains(n.Agent.Updaters, u) {
-			lacks = append(lacks, "updater "+u)
+			missing = append(missing, "updater "+u)
 		}
 	}
 	for _, f := range n.Needs.Formats {
 		if !slices.Contains(n.Agent.Formats, f) {
-			lacks = append(lacks, "format "+f)
+			missing = append(missing, "format "+f)
 		}
 	}
-	if len(lacks) == 0 {
+	if len(missing) == 0 {
 		return nil
 	}
-	v := &model.Verdict{Reason: reasonAgentOutdated,
-		Message: fmt.Sprintf("node %s runs agent %s, and the plan needs what agents of refit %s have: %s", n.Name, n.Agent.Version, n.Needs.Refit, strings.Join(lacks, ", ")),
+	v := &model.Blocker{Reason: reasonAgentOutdated,
+		Message: fmt.Sprintf("node %s runs agent %s, and the plan needs what agents of refit %s have: %s", n.Name, n.Agent.Version, n.Needs.Refit, strings.Join(missing, ", ")),
 		Fix:     fmt.Sprintf("refit install --from BUNDLE --ssh %s, with a bundle that has refit %s; or on the node: refit-agent install --from FILE|DEVICE", n.Name, n.Needs.Refit)}
 	if len(n.Agent.Updaters) == 0 {
 		v.Message = fmt.Sprintf("node %s runs agent %s, which does not report its updaters and formats; the plan needs an agent of refit %s", n.Name, n.Agent.Version, n.Needs.Refit)

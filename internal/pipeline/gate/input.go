@@ -12,14 +12,14 @@ type FileSystem struct {
 	Free     int64
 }
 
-// Holding is what a node reports to hold.
-type Holding struct {
+// LoadedContent is what a node reports to hold.
+type LoadedContent struct {
 	// Content is the hold list that the report is about.
 	Content                                string
 	ImagesTotal, ImagesReady, ImagesPinned int32
-	PayloadsTotal, PayloadsHeld            int32
-	// Lacking are images that the node's updaters need and nobody brings.
-	Lacking []string
+	PayloadsTotal, PayloadsReady           int32
+	// MissingImages are images that the node's updaters need and no bundle has.
+	MissingImages []string
 	// Needed is the room still needed in bytes, by file system name.
 	Needed map[string]int64
 }
@@ -58,7 +58,7 @@ type Node struct {
 	// Pressure names what the node is short of: DiskPressure, MemoryPressure,
 	// PIDPressure.
 	Pressure []string
-	// ForeignCordon is true if somebody else has cordoned the node.
+	// ForeignCordon is true if the node is cordoned, but not by refit.
 	ForeignCordon bool
 	// AgentKnown is true once an agent has reported; Heartbeat is when it last did.
 	AgentKnown bool
@@ -68,38 +68,38 @@ type Node struct {
 	Needs *Needs
 	// HeartbeatSeconds is how often it is asked to, 0 is every minute.
 	HeartbeatSeconds int32
-	// WantHold is the hold list the node was given; HoldsBundle is true if that
+	// WantPinSet is the hold list the node was given; HoldsBundle is true if that
 	// list has everything of the update's bundle.
-	WantHold    string
-	HoldsBundle bool
+	WantPinSet      string
+	PinSetHasBundle bool
 	// WantImages and WantPayloads are the lengths of that list.
 	WantImages, WantPayloads int
-	Holding                  *Holding
+	Loaded                   *LoadedContent
 	FileSystems              []FileSystem
 	// Stalled is what the agent says stops it, nil if nothing.
-	Stalled *model.Verdict
+	Stalled *model.Blocker
 	// Certificates of the node, those that end first.
 	Certificates []Certificate
 	// Etcd is nil on a node without a member. Snapshot is how many bytes a snapshot of
 	// it takes before the node moves, 0 if the plan takes none.
 	Etcd     *Etcd
 	Snapshot int64
-	// Skew is how far the node's clock is ahead of the API server's; SkewKnown
-	// is false if nobody measured it.
+	// Skew is how far the node's clock is ahead of the API server's; SkewKnown is false if
+	// it was not measured.
 	Skew      time.Duration
 	SkewKnown bool
 	// Drift is what is not as refit made it.
 	Drift []Drift
-	// Busy is for whom the node is still at work, or marked: an update that is no more,
-	// or an ImageTrack. Empty if for nobody.
+	// Busy is for whom the node is still at work, or marked: an update that is no more, or
+	// an ImageTrack. Empty if the node is idle.
 	Busy string
 	// PullVerification is the kubelet's policy for images that are on the node.
 	PullVerification string
-	// Mute is true if its agent is known and says nothing of the node's health.
-	Mute bool
+	// HealthUnknown is true if its agent is known and says nothing of the node's health.
+	HealthUnknown bool
 }
 
-// RemovedAPI is an API that somebody asked for since the API server started.
+// RemovedAPI is an API that a client requested since the API server started.
 type RemovedAPI struct {
 	Group, Version, Resource, Subresource string
 	// RemovedIn is the minor version that does not serve it, for example 1.37.
@@ -156,16 +156,16 @@ type ImageRisk struct {
 	Message, Fix string
 }
 
-// Input is everything the gate looks at.
+// Input has all facts of the gate.
 type Input struct {
 	Now time.Time
 	// Bundle is the digest, Approved whether it may be loaded; if not, Approval
 	// says why.
 	Bundle   string
 	Approved bool
-	Approval *model.Verdict
+	Approval *model.Blocker
 	// Plan is what the planner said.
-	PlanVerdicts, PlanWarnings []model.Verdict
+	PlanBlockers, PlanWarnings []model.Blocker
 	PlanDigest                 string
 	// TargetKubernetes is the version that the plan leads to, empty if it does
 	// not change it.
@@ -177,9 +177,9 @@ type Input struct {
 	// Running is the name of another update that has started, empty if none.
 	Running string
 	Nodes   []*Node
-	// DrainVerdicts are what the drain's own look ahead found (package drain):
+	// DrainWarnings are what the drain's own look ahead found (package drain):
 	// budgets that can never be met, pods that nothing would make again.
-	DrainVerdicts []model.Verdict
+	DrainWarnings []model.Blocker
 	RemovedAPIs   []RemovedAPI
 	Webhooks      []Webhook
 	Pulls         Pulls

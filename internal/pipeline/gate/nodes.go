@@ -16,8 +16,8 @@ type moment struct {
 	until time.Time
 }
 
-// next says that an answer changes at a time, if it has not passed.
-func (m *moment) next(at time.Time) {
+// changesAt says that an answer changes at a time, if it has not passed.
+func (m *moment) changesAt(at time.Time) {
 	if !at.Before(m.now) && (m.until.IsZero() || at.Before(m.until)) {
 		m.until = at
 	}
@@ -26,27 +26,27 @@ func (m *moment) next(at time.Time) {
 // nodeCheck is a check that is asked about every node by itself.
 type nodeCheck struct {
 	name string
-	ask  func(*moment, *Node) (no, warn verdicts)
+	ask  func(*moment, *Node) (no, warn blockers)
 }
 
 // nodeChecks in any order: Checks has the one in which they are read.
 var nodeChecks = []nodeCheck{
-	{"no-other-update", atWork}, {"space", space}, {"agents", alone(agents)}, {"agent-versions", alone(agentVersions)}, {"nodes-ready", alone(nodesReady)}, {"quorum", member}, {"etcd-space", etcdSpace},
-	{"images-held", alone(imagesReady)}, {"payloads-held", alone(payloadsReady)}, {"pressure", alone(pressure)},
-	{"certificates", certificates}, {"clock", clock}, {"cordons", cordons}, {"drift", drift}, {"image-pulls", verification},
+	{"no-other-update", atWork}, {"space", space}, {"agents", warnOutsidePlan(agentHeard)}, {"agent-versions", warnOutsidePlan(agentVersions)}, {"nodes-ready", warnOutsidePlan(nodesReady)}, {"quorum", etcdMember}, {"etcd-space", etcdSpace},
+	{"images-held", warnOutsidePlan(imagesReady)}, {"payloads-held", warnOutsidePlan(payloadsReady)}, {"pressure", warnOutsidePlan(pressure)},
+	{"certificates", certificates}, {"clock", clockSkew}, {"cordons", foreignCordons}, {"drift", nodeDrift}, {"image-pulls", verification},
 }
 
-// alone is a check that has one thing to say of a node: of one outside the plan it
+// warnOutsidePlan is a check that has one thing to say of a node: of one outside the plan it
 // is a warning.
-func alone(ask func(*moment, *Node) *model.Verdict) func(*moment, *Node) (no, warn verdicts) {
-	return func(m *moment, n *Node) (no, warn verdicts) {
+func warnOutsidePlan(ask func(*moment, *Node) *model.Blocker) func(*moment, *Node) (no, warn blockers) {
+	return func(m *moment, n *Node) (no, warn blockers) {
 		v := ask(m, n)
 		switch {
 		case v == nil:
 		case n.InPlan:
-			no = verdicts{about(*v, n)}
+			no = blockers{withNode(*v, n)}
 		default:
-			warn = verdicts{about(*v, n)}
+			warn = blockers{withNode(*v, n)}
 		}
 		return no, warn
 	}
@@ -62,11 +62,11 @@ type NodeFindings struct {
 	found       []finding
 }
 
-// finding is one verdict of one of the nodeChecks.
+// finding is one blocker of one of the nodeChecks.
 type finding struct {
 	check   int
 	warn    bool
-	verdict model.Verdict
+	blocker model.Blocker
 }
 
 // validFor reports whether a check of the node would find the same.
@@ -108,7 +108,7 @@ func CheckNodes(in Input, earlier []*NodeFindings) []*NodeFindings {
 // answers are the findings about all nodes, sorted by node, for each check, and counts
 // over the nodes.
 type answers struct {
-	no, warn map[string]verdicts
+	no, warn map[string]blockers
 	// control-plane nodes, and how many of them are Ready.
 	controlPlanes, ready int
 	// members of etcd; moving is true if the plan moves one of them.
@@ -117,7 +117,7 @@ type answers struct {
 }
 
 func newAnswers(all []*NodeFindings) *answers {
-	out := &answers{no: map[string]verdicts{}, warn: map[string]verdicts{}}
+	out := &answers{no: map[string]blockers{}, warn: map[string]blockers{}}
 	var nonEmpty []*NodeFindings
 	for _, f := range all {
 		if len(f.found) > 0 {
@@ -162,21 +162,21 @@ func (out *answers) collect(all []*NodeFindings) {
 		}
 	}
 	each(func(f *finding, warn int) { size[f.check][warn]++ })
-	lists := make([][2]verdicts, len(nodeChecks))
+	lists := make([][2]blockers, len(nodeChecks))
 	for i := range lists {
 		for j, n := range size[i] {
 			if n > 0 {
-				lists[i][j] = make(verdicts, 0, n)
+				lists[i][j] = make(blockers, 0, n)
 			}
 		}
 	}
-	each(func(f *finding, warn int) { lists[f.check][warn] = append(lists[f.check][warn], f.verdict) })
+	each(func(f *finding, warn int) { lists[f.check][warn] = append(lists[f.check][warn], f.blocker) })
 	for i, c := range nodeChecks {
 		out.no[c.name], out.warn[c.name] = lists[i][0], lists[i][1]
 	}
 }
 
 // ofNodes is a check that is asked about every node by itself.
-func ofNodes(name string) func(*Input) (verdicts, verdicts) {
-	return func(in *Input) (verdicts, verdicts) { return in.answers.no[name], in.answers.warn[name] }
+func ofNodes(name string) func(*Input) (blockers, blockers) {
+	return func(in *Input) (blockers, blockers) { return in.answers.no[name], in.answers.warn[name] }
 }

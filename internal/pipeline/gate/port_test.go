@@ -6,10 +6,11 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// A node whose port another process holds closes the gate, whatever it holds itself.
+// A node whose port is in use by another process closes the gate, also if all its images
+// are pinned.
 func TestABusyPortClosesTheGate(t *testing.T) {
-	busy := &model.Verdict{Reason: reasonPortInUse, Message: "speaker (process 7) listens there"}
-	n := &Node{Name: "n1", AgentKnown: true, HoldsBundle: true, Stalled: busy}
+	busy := &model.Blocker{Reason: reasonPortInUse, Message: "speaker (process 7) listens there"}
+	n := &Node{Name: "n1", AgentKnown: true, PinSetHasBundle: true, Stalled: busy}
 	if got := imagesReady(nil, n); got != busy {
 		t.Errorf("got %+v", got)
 	}

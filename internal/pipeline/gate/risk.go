@@ -27,7 +27,7 @@ const (
 type RiskOutcome struct {
 	Risk
 	State string
-	// Covers counts the verdicts that became warnings.
+	// Covers counts the blockers that became warnings.
 	Covers int
 }
 
@@ -43,17 +43,17 @@ func newRisks(accepted []Risk, now time.Time) *risks {
 		if old := rs.byCheck[r.Check]; old != nil && !r.Until.After(old.Until) {
 			continue
 		}
-		rs.byCheck[r.Check] = &RiskOutcome{Risk: r, State: rs.state(r)}
+		rs.byCheck[r.Check] = &RiskOutcome{Risk: r, State: rs.stateOf(r)}
 	}
 	return rs
 }
 
-func (rs *risks) state(r Risk) string {
-	c, known := Find(r.Check)
+func (rs *risks) stateOf(r Risk) string {
+	c, known := FindCheck(r.Check)
 	switch {
 	case !known:
 		return RiskUnknownCheck
-	case c.Never != "":
+	case c.NeverAcceptable != "":
 		return RiskCannotBeAccepted
 	case !r.Until.After(rs.now):
 		return RiskExpired
@@ -61,20 +61,20 @@ func (rs *risks) state(r Risk) string {
 	return RiskNotNeeded
 }
 
-// take reports whether the verdicts of a check are accepted now.
-func (rs *risks) take(c Check, verdicts int) bool {
+// accept reports whether the blockers of a check are accepted now.
+func (rs *risks) accept(c Check, blockers int) bool {
 	r := rs.byCheck[c.Name]
 	if r == nil || r.State != RiskNotNeeded {
 		return false
 	}
-	r.State, r.Covers = RiskInForce, verdicts
+	r.State, r.Covers = RiskInForce, blockers
 	return true
 }
 
-// soften says of each verdict who takes it, and until when.
-func (rs *risks) soften(c Check, vs []model.Verdict) []model.Verdict {
+// asWarnings says of each blocker who takes it, and until when.
+func (rs *risks) asWarnings(c Check, vs []model.Blocker) []model.Blocker {
 	r := rs.byCheck[c.Name]
-	out := make([]model.Verdict, 0, len(vs))
+	out := make([]model.Blocker, 0, len(vs))
 	for _, v := range vs {
 		v.Message = fmt.Sprintf("accepted until %s (%s): %s", r.Until.UTC().Format(time.RFC3339), r.Reason, v.Message)
 		out = append(out, v)
@@ -83,25 +83,25 @@ func (rs *risks) soften(c Check, vs []model.Verdict) []model.Verdict {
 }
 
 // outcomes are all risks by name, and sentences about those that do nothing.
-func (rs *risks) outcomes() ([]RiskOutcome, []model.Verdict) {
+func (rs *risks) outcomes() ([]RiskOutcome, []model.Blocker) {
 	var out []RiskOutcome
 	for _, r := range rs.byCheck {
 		out = append(out, *r)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Check < out[j].Check })
-	var said []model.Verdict
+	var said []model.Blocker
 	for _, r := range out {
 		switch r.State {
 		case RiskUnknownCheck:
-			said = append(said, model.Verdict{Reason: reasonCheckUnknown, Message: fmt.Sprintf("a risk is accepted for check %q, which the gate does not have: it accepts nothing", r.Check),
+			said = append(said, model.Blocker{Reason: reasonCheckUnknown, Message: fmt.Sprintf("a risk is accepted for check %q, which the gate does not have: it accepts nothing", r.Check),
 				Fix: "`refit gate` lists the checks"})
 		case RiskCannotBeAccepted:
-			c, _ := Find(r.Check)
-			said = append(said, model.Verdict{Reason: reasonRiskNotAcceptable, Message: "the risk accepted for check " + r.Check + " counts for nothing: " + c.Never,
-				Fix: "cure what the check names"})
+			c, _ := FindCheck(r.Check)
+			said = append(said, model.Blocker{Reason: reasonRiskNotAcceptable, Message: "the risk accepted for check " + r.Check + " counts for nothing: " + c.NeverAcceptable,
+				Fix: "fix what the check names"})
 		case RiskExpired:
-			said = append(said, model.Verdict{Reason: reasonRiskExpired, Message: fmt.Sprintf("the risk accepted for check %s ended at %s: the check counts again", r.Check, r.Until.UTC().Format(time.RFC3339)),
-				Fix: "cure the cause, or `refit accept " + r.Check + " --reason TEXT --until DURATION`"})
+			said = append(said, model.Blocker{Reason: reasonRiskExpired, Message: fmt.Sprintf("the risk accepted for check %s ended at %s: the check counts again", r.Check, r.Until.UTC().Format(time.RFC3339)),
+				Fix: "fix the cause, or `refit accept " + r.Check + " --reason TEXT --until DURATION`"})
 		}
 	}
 	return out, said

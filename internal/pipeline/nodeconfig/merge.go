@@ -53,7 +53,7 @@ const maxBytes = 900_000
 const unitDir = "/etc/systemd/system/"
 
 // Merge makes one configuration of the sources that match a node.
-func Merge(sources []Source) (model.NodeConfig, []model.Verdict) {
+func Merge(sources []Source) (model.NodeConfig, []model.Blocker) {
 	m := merger{owner: map[string]string{}, kubelet: map[string]any{}, keys: map[string]map[string]string{}}
 	sources = append([]Source(nil), sources...)
 	sort.Slice(sources, func(i, j int) bool { return sources[i].Name < sources[j].Name })
@@ -65,8 +65,8 @@ func Merge(sources []Source) (model.NodeConfig, []model.Verdict) {
 
 type merger struct {
 	c        model.NodeConfig
-	verdicts []model.Verdict
-	// owner of everything that may be said once, by name of the thing.
+	blockers []model.Blocker
+	// owner has the source of everything that may be set once, by name of the thing.
 	owner   map[string]string
 	kubelet map[string]any
 	// keys of every user: what makes the key, and the whole line.
@@ -74,7 +74,7 @@ type merger struct {
 }
 
 func (m *merger) refuse(source, why string) {
-	m.verdicts = append(m.verdicts, model.Verdict{Reason: reasonInvalid, Object: "NodeConfig/" + source,
+	m.blockers = append(m.blockers, model.Blocker{Reason: reasonInvalid, Object: "NodeConfig/" + source,
 		Message: "NodeConfig " + source + ": " + why, Fix: "change spec of NodeConfig " + source})
 }
 
@@ -89,7 +89,7 @@ func (m *merger) take(thing, source string) bool {
 		m.refuse(source, thing+" is there twice, once as a file and once by its unit")
 		return false
 	}
-	m.verdicts = append(m.verdicts, model.Verdict{Reason: reasonConflict, Object: "NodeConfig/" + source,
+	m.blockers = append(m.blockers, model.Blocker{Reason: reasonConflict, Object: "NodeConfig/" + source,
 		Message: fmt.Sprintf("NodeConfigs %s and %s both want %s on the same node", other, source, thing),
 		Fix:     "take it out of one of them, or let their selectors match different nodes"})
 	return false
@@ -125,20 +125,20 @@ func (m *merger) add(s Source) {
 }
 
 func (m *merger) file(source string, f model.ConfigFile) {
-	if why := model.KeptPath(f.Path); why != "" {
+	if why := model.ProtectedPath(f.Path); why != "" {
 		m.refuse(source, "file "+f.Path+" is refused: "+why)
 		return
 	}
 	for _, u := range f.Units {
-		if why := model.KeptUnit(u, model.UnitEnabled); why != "" {
+		if why := model.ProtectedUnit(u, model.UnitEnabled); why != "" {
 			m.refuse(source, "file "+f.Path+" would restart "+u+": "+why)
 			return
 		}
 	}
 	if why := model.NodeSecret(f.Path, f.Data); why != "" {
-		m.verdicts = append(m.verdicts, model.Verdict{Reason: reasonInvalid, Object: "NodeConfig/" + source,
+		m.blockers = append(m.blockers, model.Blocker{Reason: reasonInvalid, Object: "NodeConfig/" + source,
 			Message: "NodeConfig " + source + ": file " + f.Path + " is refused: " + why + ", and what a NodeConfig says can be read in the API",
-			Fix:     "take the secret out of NodeConfig " + source + ": give it to the node when it is installed, or let a unit fetch it with the node's own identity, and name its path in the file"})
+			Fix:     "take the secret out of NodeConfig " + source + ". Put it on the node during installation, or let a unit fetch it with the node's own identity. Then name its path in the file"})
 		return
 	}
 	if !m.take("file "+f.Path, source) {
@@ -148,7 +148,7 @@ func (m *merger) file(source string, f model.ConfigFile) {
 }
 
 func (m *merger) external(source string, f model.ConfigField) {
-	if why := model.UnseenPath(f.File); why != "" {
+	if why := model.UnreadablePath(f.File); why != "" {
 		m.refuse(source, "field "+f.Path+" cannot be seen in "+f.File+": "+why)
 		return
 	}
@@ -191,7 +191,7 @@ func (m *merger) unit(source string, u Unit) {
 	if state == "" {
 		state = model.UnitEnabled // for the question whether it may be touched
 	}
-	if why := model.KeptUnit(u.Name, state); why != "" {
+	if why := model.ProtectedUnit(u.Name, state); why != "" {
 		m.refuse(source, fmt.Sprintf("unit %s cannot be %s: %s", u.Name, state, why))
 		return
 	}
@@ -224,7 +224,7 @@ var keptFields = map[string]string{
 	"port":                     "the API server reaches the kubelet by it",
 }
 
-// fields merges nested maps; a value that is no map is said once.
+// fields merges nested maps; a value that is not a map may be set once.
 func (m *merger) fields(source, at string, from, into map[string]any) {
 	names := make([]string, 0, len(from))
 	for k := range from {
@@ -263,7 +263,7 @@ func (m *merger) deeper(source, field string, value any, into map[string]any, k 
 	return deeper
 }
 
-func (m *merger) end() (model.NodeConfig, []model.Verdict) {
+func (m *merger) end() (model.NodeConfig, []model.Blocker) {
 	c := &m.c
 	m.keyFiles()
 	sort.Strings(c.Packages)
@@ -280,12 +280,12 @@ func (m *merger) end() (model.NodeConfig, []model.Verdict) {
 		}
 		c.Kubelet = string(text)
 	}
-	if c.Empty() || len(m.verdicts) > 0 {
-		return model.NodeConfig{}, m.verdicts
+	if c.Empty() || len(m.blockers) > 0 {
+		return model.NodeConfig{}, m.blockers
 	}
 	c.Version = model.ConfigVersion
 	if n := len(c.JSON()); n > maxBytes {
-		return model.NodeConfig{}, []model.Verdict{{Reason: reasonInvalid,
+		return model.NodeConfig{}, []model.Blocker{{Reason: reasonInvalid,
 			Message: fmt.Sprintf("the configuration of a node is %d bytes, at most %d go", n, maxBytes),
 			Fix:     "bring large files with an image or a package instead"}}
 	}
@@ -297,7 +297,7 @@ func (m *merger) nested() {
 	for i := 1; i < len(m.c.Files); i++ {
 		a, b := m.c.Files[i-1].Path, m.c.Files[i].Path
 		if strings.HasPrefix(b, a+"/") {
-			m.refuse(m.owner["file "+b], "file "+b+" lies below "+a+", which NodeConfig "+m.owner["file "+a]+" wants to be a file")
+			m.refuse(m.owner["file "+b], "file "+b+" is below "+a+", which NodeConfig "+m.owner["file "+a]+" wants to be a file")
 		}
 	}
 }

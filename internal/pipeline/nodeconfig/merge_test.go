@@ -20,7 +20,7 @@ func file(path string) model.ConfigFile {
 
 // key is a public key of some letters.
 func key(s string) string {
-	return "ssh-ed25519 " + base64.StdEncoding.EncodeToString([]byte("key "+s)) + " somebody@" + s
+	return "ssh-ed25519 " + base64.StdEncoding.EncodeToString([]byte("key "+s)) + " admin@" + s
 }
 
 func src(name string, files ...model.ConfigFile) Source { return Source{Name: name, Files: files} }
@@ -28,8 +28,8 @@ func src(name string, files ...model.ConfigFile) Source { return Source{Name: na
 func TestMerge(t *testing.T) {
 	for name, c := range map[string]struct {
 		sources []Source
-		// verdicts, as "Reason: part of the message"; none means that it merges.
-		verdicts []string
+		// blockers, as "Reason: part of the message"; none means that it merges.
+		blockers []string
 	}{
 		"nothing is asked":                                    {nil, nil},
 		"two sources with files of their own":                 {[]Source{src("a", file("/etc/a")), src("b", file("/etc/b"))}, nil},
@@ -50,7 +50,7 @@ func TestMerge(t *testing.T) {
 		"refit's own unit, by state":                          {[]Source{{Name: "a", Units: []Unit{{Name: "refit-agent.service", State: "masked"}}}}, []string{"ConfigInvalid: NodeConfig a: unit refit-agent.service cannot be masked: it is refit's own"}},
 		"the kubelet is not switched off":                     {[]Source{{Name: "a", Units: []Unit{{Name: "kubelet.service", State: "disabled"}}}}, []string{"ConfigInvalid: NodeConfig a: unit kubelet.service cannot be disabled: the node needs it"}},
 		"a drop-in of the kubelet is welcome":                 {[]Source{{Name: "a", Units: []Unit{{Name: "kubelet.service", Dropins: []Dropin{{"50-x.conf", "c"}}}}}}, nil},
-		"a file below a file":                                 {[]Source{src("a", file("/etc/a")), src("b", file("/etc/a/b"))}, []string{"ConfigInvalid: NodeConfig b: file /etc/a/b lies below /etc/a, which NodeConfig a wants"}},
+		"a file below a file":                                 {[]Source{src("a", file("/etc/a")), src("b", file("/etc/a/b"))}, []string{"ConfigInvalid: NodeConfig b: file /etc/a/b is below /etc/a, which NodeConfig a wants"}},
 		"kubelet fields side by side":                         {[]Source{{Name: "a", Kubelet: map[string]any{"evictionHard": map[string]any{"memory.available": "1Gi"}}}, {Name: "b", Kubelet: map[string]any{"evictionHard": map[string]any{"nodefs.available": "5%"}, "maxPods": 50.0}}}, nil},
 		"the same kubelet field, nested":                      {[]Source{{Name: "a", Kubelet: map[string]any{"evictionHard": map[string]any{"memory.available": "1Gi"}}}, {Name: "b", Kubelet: map[string]any{"evictionHard": map[string]any{"memory.available": "2Gi"}}}}, []string{"ConfigConflict: NodeConfigs a and b both want the kubelet's field evictionHard.memory.available"}},
 		"a map here and a value there":                        {[]Source{{Name: "a", Kubelet: map[string]any{"x": map[string]any{"y": 1.0}}}, {Name: "b", Kubelet: map[string]any{"x": 1.0}}}, []string{"ConfigConflict"}},
@@ -69,21 +69,21 @@ func TestMerge(t *testing.T) {
 		"a user whose name leads elsewhere":                   {[]Source{{Name: "a", SSHKeys: []SSHKeys{{"../root", []string{key("a")}}}}}, []string{"ConfigInvalid: NodeConfig a: \"../root\" is no name of a user"}},
 		"a package that is a command":                         {[]Source{{Name: "a", Packages: []string{"x;reboot"}}}, []string{"ConfigInvalid: NodeConfig a: \"x;reboot\" is no name of a package"}},
 		"two sandbox images":                                  {[]Source{{Name: "a", SandboxImage: "p:1"}, {Name: "b", SandboxImage: "p:2"}}, []string{"ConfigConflict: NodeConfigs a and b both want the sandbox image"}},
-		"all that is wrong is said":                           {[]Source{src("a", file("/etc/kubernetes/x"), file("/dev/x")), {Name: "b", Problems: []string{"ConfigMap motd is not there"}}}, []string{"ConfigInvalid", "ConfigInvalid", "ConfigInvalid: NodeConfig b: ConfigMap motd"}},
+		"every problem is reported":                           {[]Source{src("a", file("/etc/kubernetes/x"), file("/dev/x")), {Name: "b", Problems: []string{"ConfigMap motd is not there"}}}, []string{"ConfigInvalid", "ConfigInvalid", "ConfigInvalid: NodeConfig b: ConfigMap motd"}},
 		"too large for a Content":                             {[]Source{src("a", model.ConfigFile{Path: "/etc/big", Data: make([]byte, maxBytes)})}, []string{"ConfigInvalid: the configuration of a node is"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, vs := Merge(c.sources)
-			if len(vs) != len(c.verdicts) {
-				t.Fatalf("verdicts %+v", vs)
+			if len(vs) != len(c.blockers) {
+				t.Fatalf("blockers %+v", vs)
 			}
-			for i, want := range c.verdicts {
+			for i, want := range c.blockers {
 				if says := vs[i].Reason + ": " + vs[i].Message; !strings.HasPrefix(says, want) || vs[i].Fix == "" {
-					t.Errorf("verdict %q (fix %q), want %q", says, vs[i].Fix, want)
+					t.Errorf("blocker %q (fix %q), want %q", says, vs[i].Fix, want)
 				}
 			}
 			if len(vs) > 0 && !got.Empty() {
-				t.Fatal("a configuration in spite of a verdict")
+				t.Fatal("a configuration in spite of a blocker")
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestDefaults(t *testing.T) {
 	if c.Kubelet != `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":50}` {
 		t.Error(c.Kubelet)
 	}
-	if c.Disrupts("file//etc/y") != model.DisruptionReboot || c.Disrupts("unit/p.service") != model.DisruptionRestart || c.Disrupts("file//etc/none") != model.DisruptionNone {
+	if c.DisruptionOf("file//etc/y") != model.DisruptionReboot || c.DisruptionOf("unit/p.service") != model.DisruptionRestart || c.DisruptionOf("file//etc/none") != model.DisruptionNone {
 		t.Error("disruptions")
 	}
 }
@@ -156,7 +156,7 @@ func TestOrderIsNothing(t *testing.T) {
 			owners[f.Path]++
 		}
 		for p, n := range owners {
-			if n > 1 || model.KeptPath(p) != "" {
+			if n > 1 || model.ProtectedPath(p) != "" {
 				t.Fatalf("%s %d times", p, n)
 			}
 		}
@@ -185,7 +185,7 @@ func TestLists(t *testing.T) {
 	if diff := cmp.Diff(want, string(c.Files[0].Data)); diff != "" {
 		t.Error(diff)
 	}
-	if f := c.Fields(); f[model.FieldKernelArguments] != "nosmt quiet console=ttyS0" || f[model.FieldOSImage] != "" || c.Disrupts(model.FieldKernelArguments) != model.DisruptionReboot {
+	if f := c.Fields(); f[model.FieldKernelArguments] != "nosmt quiet console=ttyS0" || f[model.FieldOSImage] != "" || c.DisruptionOf(model.FieldKernelArguments) != model.DisruptionReboot {
 		t.Error(f)
 	}
 }

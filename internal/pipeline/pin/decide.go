@@ -8,8 +8,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Present is an image as the runtime reports it.
-type Present struct {
+// RuntimeImage is an image as the runtime reports it.
+type RuntimeImage struct {
 	// ID is the runtime's own name of it.
 	ID string
 	// Tags are names with tag, Digests names with digest.
@@ -17,27 +17,27 @@ type Present struct {
 	Pinned        bool
 }
 
-// Own is the record of the pins that refit made: for every held image (see Key)
+// OwnPins is the record of the pins that refit made: for every held image (see Key)
 // the names in the runtime that carry its pin.
-type Own map[string][]string
+type OwnPins map[string][]string
 
 // Key of an image in Own.
-func Key(img model.HeldImage) string { return img.Name + "@" + img.Digest }
+func Key(img model.PinSetImage) string { return img.Name + "@" + img.Digest }
 
 // Decision is what must be done.
 type Decision struct {
 	// Load: not there under tag and digest.
-	Load []model.HeldImage
-	// Pin: there and not pinned, or pinned by somebody else only, so that the pin
-	// could go with them.
-	Pin []model.HeldImage
+	Load []model.PinSetImage
+	// Pin: there and not pinned, or pinned only by another component, which may remove
+	// that pin.
+	Pin []model.PinSetImage
 	// Release: keys of Own that are wanted no more.
 	Release []string
-	// Unpin: names in the runtime whose pin refit made and nobody needs now.
+	// Unpin: names in the runtime whose pin refit made and no image needs now.
 	Unpin []string
-	// Held and Pinned count the wanted images of bundles, Fetched those of
+	// Loaded and Pinned count the wanted images of bundles, Fetched those of
 	// registries that are held and pinned.
-	Held, Pinned, Fetched int
+	Loaded, Pinned, Fetched int
 }
 
 // Done reports that nothing is left to do.
@@ -55,9 +55,9 @@ func Repository(name string) string {
 }
 
 // Decide compares what is wanted with what is there.
-func Decide(want []model.HeldImage, have []Present, own Own) Decision {
+func Decide(want []model.PinSetImage, have []RuntimeImage, own OwnPins) Decision {
 	var d Decision
-	byTag := index(have)
+	byTag := indexByTag(have)
 	needed := map[string]bool{}
 	wanted := map[string]bool{}
 	for _, img := range want {
@@ -70,30 +70,30 @@ func Decide(want []model.HeldImage, have []Present, own Own) Decision {
 			d.Load = append(d.Load, img)
 			continue
 		}
-		d.count(img, p)
+		d.countImage(img, p)
 		if !p.Pinned || len(own[Key(img)]) == 0 {
 			d.Pin = append(d.Pin, img)
 		}
 	}
-	d.release(own, wanted, needed)
+	d.releasePins(own, wanted, needed)
 	return d
 }
 
-func (d *Decision) count(img model.HeldImage, p Present) {
+func (d *Decision) countImage(img model.PinSetImage, p RuntimeImage) {
 	switch {
 	case img.Registry && p.Pinned:
 		d.Fetched++
 	case img.Registry:
 	default:
-		d.Held++
+		d.Loaded++
 		if p.Pinned {
 			d.Pinned++
 		}
 	}
 }
 
-func index(have []Present) map[string]Present {
-	byTag := map[string]Present{}
+func indexByTag(have []RuntimeImage) map[string]RuntimeImage {
+	byTag := map[string]RuntimeImage{}
 	for _, p := range have {
 		for _, t := range p.Tags {
 			byTag[t] = p
@@ -102,9 +102,9 @@ func index(have []Present) map[string]Present {
 	return byTag
 }
 
-// release lets go of own pins that are not wanted, except of names that a
+// releasePins lets go of own pins that are not wanted, except of names that a
 // wanted image needs too.
-func (d *Decision) release(own Own, wanted, needed map[string]bool) {
+func (d *Decision) releasePins(own OwnPins, wanted, needed map[string]bool) {
 	for key, names := range own {
 		if wanted[key] {
 			continue

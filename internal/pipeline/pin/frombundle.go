@@ -14,14 +14,14 @@ var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl,
 
 // FromBundle is everything of a bundle that a node of a platform must hold before
 // anything starts.
-func FromBundle(h *bundle.Header, platform string) model.HoldList {
-	var l model.HoldList
+func FromBundle(h *bundle.Header, platform string) model.PinSet {
+	var l model.PinSet
 	for _, img := range h.Metadata.Images {
-		l.Images = append(l.Images, model.HeldImage{Name: img.Name, Digest: img.Digest, Bundle: h.Digest})
+		l.Images = append(l.Images, model.PinSetImage{Name: img.Name, Digest: img.Digest, Bundle: h.Digest})
 	}
 	for _, name := range nodePayloads {
 		if p := h.PayloadByName(name, platform); p != nil {
-			l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
+			l.Payloads = append(l.Payloads, model.PinSetPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
 		}
 	}
 	last := ""
@@ -31,7 +31,7 @@ func FromBundle(h *bundle.Header, platform string) model.HoldList {
 		}
 		last = p.Name
 		if p := h.PayloadByName(p.Name, platform); p != nil {
-			l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
+			l.Payloads = append(l.Payloads, model.PinSetPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
 		}
 	}
 	return l
@@ -39,7 +39,7 @@ func FromBundle(h *bundle.Header, platform string) model.HoldList {
 
 // Covers reports whether a hold list has everything of a bundle, from whichever
 // bundle an image of the same name and digest comes.
-func Covers(list model.HoldList, h *bundle.Header, platform string) bool {
+func Covers(list model.PinSet, h *bundle.Header, platform string) bool {
 	type key struct{ name, digest string }
 	have := map[key]bool{}
 	for _, i := range list.Images {

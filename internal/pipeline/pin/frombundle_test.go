@@ -23,11 +23,11 @@ func TestCovers(t *testing.T) {
 		t.Error("another platform's kubelet does not")
 	}
 	other := full
-	other.Images = []model.HeldImage{{Name: "a:1", Digest: "sha256:1", Bundle: "another"}, full.Images[1]}
+	other.Images = []model.PinSetImage{{Name: "a:1", Digest: "sha256:1", Bundle: "another"}, full.Images[1]}
 	if !Covers(other, h, "linux/amd64") {
 		t.Error("the same image from another bundle does")
 	}
-	other.Images = []model.HeldImage{{Name: "a:1", Digest: "sha256:9"}, full.Images[1]}
+	other.Images = []model.PinSetImage{{Name: "a:1", Digest: "sha256:9"}, full.Images[1]}
 	if Covers(other, h, "linux/amd64") {
 		t.Error("another image of the same name does not")
 	}

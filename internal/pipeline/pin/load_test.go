@@ -29,27 +29,27 @@ func TestWanted(t *testing.T) {
 		Missing []string
 	}
 	for name, c := range map[string]struct {
-		hold model.HoldList
+		hold model.PinSet
 		want want
 	}{
 		"nothing is held: nothing is wanted": {},
 		"a blob that two images share is wanted once": {
-			hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "d0", Bundle: "sha256:b"}, {Name: "b:1", Digest: "d1", Bundle: "sha256:b"}}},
+			hold: model.PinSet{Images: []model.PinSetImage{{Name: "a:1", Digest: "d0", Bundle: "sha256:b"}, {Name: "b:1", Digest: "d1", Bundle: "sha256:b"}}},
 			want: want{Blobs: []int{0, 1, 2}, Bytes: 111}},
 		"what is of another bundle is not asked of this one": {
-			hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "d0", Bundle: "sha256:other"}}}},
-		"a name with another digest is a verdict, not a guess": {
-			hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "d9", Bundle: "sha256:b"}}},
+			hold: model.PinSet{Images: []model.PinSetImage{{Name: "a:1", Digest: "d0", Bundle: "sha256:other"}}}},
+		"a name with another digest is a blocker, not a guess": {
+			hold: model.PinSet{Images: []model.PinSetImage{{Name: "a:1", Digest: "d9", Bundle: "sha256:b"}}},
 			want: want{Missing: []string{"ImagesMissing"}}},
 		"a payload is for the node's platform": {
-			hold: model.HoldList{Payloads: []model.HeldPayload{{Name: "kubelet", Digest: "d3", Bundle: "sha256:b"}}},
+			hold: model.PinSet{Payloads: []model.PinSetPayload{{Name: "kubelet", Digest: "d3", Bundle: "sha256:b"}}},
 			want: want{Blobs: []int{3}, Bytes: 1000}},
 		"a payload that is not there": {
-			hold: model.HoldList{Payloads: []model.HeldPayload{{Name: "kubeadm", Digest: "d3", Bundle: "sha256:b"}}},
+			hold: model.PinSet{Payloads: []model.PinSetPayload{{Name: "kubeadm", Digest: "d3", Bundle: "sha256:b"}}},
 			want: want{Missing: []string{"PayloadMissing"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := Wanted(header(), c.hold, "linux/amd64", nil)
+			w := SelectNeeded(header(), c.hold, "linux/amd64", nil)
 			got := want{Blobs: w.Blobs, Bytes: w.Bytes}
 			for _, v := range w.Missing {
 				got.Missing = append(got.Missing, v.Reason)
@@ -84,7 +84,7 @@ func TestShareOfAPlatform(t *testing.T) {
 		}
 		return nil
 	}
-	hold := model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "index", Bundle: "b"}}}
+	hold := model.PinSet{Images: []model.PinSetImage{{Name: "a:1", Digest: "index", Bundle: "b"}}}
 	for _, step := range []struct {
 		arrives string
 		want    []int
@@ -92,17 +92,17 @@ func TestShareOfAPlatform(t *testing.T) {
 		{"", []int{0}}, {"index", []int{0, 1}}, {"m-amd", []int{0, 1, 2, 3, 4}}, {"c-amd", []int{0, 1, 2, 3, 4}},
 	} {
 		here[step.arrives] = true
-		if d := cmp.Diff(step.want, Wanted(h, hold, "linux/amd64", read).Blobs); d != "" {
+		if d := cmp.Diff(step.want, SelectNeeded(h, hold, "linux/amd64", read).Blobs); d != "" {
 			t.Fatalf("after %q: %s", step.arrives, d)
 		}
 	}
 	h.Metadata.Platforms = h.Metadata.Platforms[:1]
-	if got := Wanted(h, hold, "linux/amd64", read).Blobs; len(got) != len(names) {
+	if got := SelectNeeded(h, hold, "linux/amd64", read).Blobs; len(got) != len(names) {
 		t.Fatalf("a bundle for one platform: %v", got)
 	}
 }
 
-// The verdict says node, needed and free bytes.
+// The blocker says node, needed and free bytes.
 func TestCheckSpace(t *testing.T) {
 	two := []Room{{Name: StateFS, ID: "8:1", Free: 100}, {Name: ImagesFS, ID: "8:2", Free: 50}}
 	one := []Room{{Name: StateFS, ID: "8:1", Free: 100}, {Name: ImagesFS, ID: "8:1", Free: 90}}

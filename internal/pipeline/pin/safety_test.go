@@ -11,12 +11,12 @@ import (
 // Done only if nothing at all is left: counts never make up for each other.
 func TestDone(t *testing.T) {
 	t.Parallel()
-	one := []model.HeldImage{{Name: "a:1"}}
+	one := []model.PinSetImage{{Name: "a:1"}}
 	for name, tc := range map[string]struct {
 		d    Decision
 		done bool
 	}{
-		"nothing":                    {Decision{Held: 3, Unpin: []string{"x"}}, true},
+		"nothing":                    {Decision{Loaded: 3, Unpin: []string{"x"}}, true},
 		"one to load":                {Decision{Load: one}, false},
 		"one to pin":                 {Decision{Pin: one}, false},
 		"one to release":             {Decision{Release: []string{"a"}}, false},
@@ -46,25 +46,25 @@ func TestRepository(t *testing.T) {
 // are counted apart; what is let go is in order, once, and nothing that is needed.
 func TestDecideWhole(t *testing.T) {
 	t.Parallel()
-	a := model.HeldImage{Name: "r.example/a:1", Digest: "sha256:1"}
-	b := model.HeldImage{Name: "r.example/b:1", Digest: "sha256:2"}
-	reg := model.HeldImage{Name: "r.example/c:1", Digest: "sha256:3", Registry: true}
-	loose := model.HeldImage{Name: "r.example/d:1", Digest: "sha256:4", Registry: true}
-	have := []Present{
+	a := model.PinSetImage{Name: "r.example/a:1", Digest: "sha256:1"}
+	b := model.PinSetImage{Name: "r.example/b:1", Digest: "sha256:2"}
+	reg := model.PinSetImage{Name: "r.example/c:1", Digest: "sha256:3", Registry: true}
+	loose := model.PinSetImage{Name: "r.example/d:1", Digest: "sha256:4", Registry: true}
+	have := []RuntimeImage{
 		{Tags: []string{"r.example/a:1"}, Digests: []string{"r.example/a@sha256:1"}, Pinned: true},
 		{Tags: []string{"r.example/b:1"}, Digests: []string{"r.example/b@sha256:9", "r.example/other@sha256:2"}, Pinned: true},
 		{Tags: []string{"r.example/c:1"}, Digests: []string{"r.example/c@sha256:3"}, Pinned: true},
 		{Tags: []string{"r.example/d:1"}, Digests: []string{"r.example/d@sha256:4"}},
 	}
-	own := Own{Key(a): {"n1"}, Key(reg): {"n2"}, "z": {"n1", "n9"}, "y": {"n9", "n8"}}
-	want := Decision{Load: []model.HeldImage{b}, Pin: []model.HeldImage{loose}, Release: []string{"y", "z"}, Unpin: []string{"n8", "n9"}, Held: 1, Pinned: 1, Fetched: 1}
-	for range 20 { // whatever the order of the map
-		if diff := cmp.Diff(want, Decide([]model.HeldImage{a, b, reg, loose}, have, own)); diff != "" {
+	own := OwnPins{Key(a): {"n1"}, Key(reg): {"n2"}, "z": {"n1", "n9"}, "y": {"n9", "n8"}}
+	want := Decision{Load: []model.PinSetImage{b}, Pin: []model.PinSetImage{loose}, Release: []string{"y", "z"}, Unpin: []string{"n8", "n9"}, Loaded: 1, Pinned: 1, Fetched: 1}
+	for range 20 { // for any order of the map
+		if diff := cmp.Diff(want, Decide([]model.PinSetImage{a, b, reg, loose}, have, own)); diff != "" {
 			t.Fatal(diff)
 		}
 	}
-	gone := model.HeldImage{Name: "r.example/e:1", Digest: ""}
-	if d := Decide([]model.HeldImage{gone}, []Present{{Tags: []string{"x"}, Digests: []string{"r.example/e@"}}}, nil); len(d.Load) != 1 {
+	gone := model.PinSetImage{Name: "r.example/e:1", Digest: ""}
+	if d := Decide([]model.PinSetImage{gone}, []RuntimeImage{{Tags: []string{"x"}, Digests: []string{"r.example/e@"}}}, nil); len(d.Load) != 1 {
 		t.Errorf("%+v", d)
 	}
 }

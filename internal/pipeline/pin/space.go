@@ -32,19 +32,19 @@ type Room struct {
 	FilesKnown bool
 }
 
-// bytesPerFile is how large the files of images are on average, at least: nobody
-// counts them when a bundle is made. File systems with a limit have a file for every
-// 16 KiB as a rule, so this stops only where they are nearly spent.
+// bytesPerFile is a lower bound for the average file size of images, because a bundle does
+// not count its files. File systems with a limit have a file for every 16 KiB as a rule,
+// so this stops only where they are nearly spent.
 const bytesPerFile = 64 << 10
 
 // checkFiles compares about how many files the images have with what may be made.
-func checkFiles(node string, need map[string]int64, rooms []Room) []model.Verdict {
+func checkFiles(node string, need map[string]int64, rooms []Room) []model.Blocker {
 	for _, r := range rooms {
 		files := need[r.Name] / bytesPerFile
 		if r.Name != ImagesFS || !r.FilesKnown || files <= r.Files || need[r.Name] <= 0 {
 			continue
 		}
-		return []model.Verdict{{
+		return []model.Blocker{{
 			Reason:  reasonInsufficientSpace,
 			Message: fmt.Sprintf("node %s needs about %d files (inodes) for images, %d may be made above the kubelet's thresholds", node, files, max(0, r.Files)),
 			Fix:     "remove small files from that file system, or make it anew with more inodes; do not delete images that refit pinned",
@@ -54,13 +54,13 @@ func checkFiles(node string, need map[string]int64, rooms []Room) []model.Verdic
 	return nil
 }
 
-// FetchNeed is about how much room an image takes that is fetched with size bytes:
+// SpaceToFetch is about how much room an image takes that is fetched with size bytes:
 // its layers as they came, and their files, which are about three times as large.
-func FetchNeed(size int64) int64 { return 4 * max(0, size) }
+func SpaceToFetch(size int64) int64 { return 4 * max(0, size) }
 
 // CheckSpace compares what is needed, by file system name, with what is free.
 // Names on one file system share its room.
-func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Verdict {
+func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Blocker {
 	type place struct {
 		names []string
 		need  int64
@@ -82,13 +82,13 @@ func CheckSpace(node string, need map[string]int64, rooms []Room) []model.Verdic
 		ids = append(ids, id)
 	}
 	sort.Strings(ids)
-	var out []model.Verdict
+	var out []model.Blocker
 	for _, id := range ids {
 		p := byID[id]
 		if p.need <= 0 || p.need <= p.free {
 			continue
 		}
-		out = append(out, model.Verdict{
+		out = append(out, model.Blocker{
 			Reason: reasonInsufficientSpace,
 			Message: fmt.Sprintf("node %s needs %d bytes for %s, %d bytes are free above the kubelet's thresholds",
 				node, p.need, strings.Join(p.names, " and "), max(0, p.free)),

@@ -14,7 +14,7 @@ func BenchmarkNext(b *testing.B) {
 		case i < 10000:
 			m.AtTarget, m.FinishedAt = true, start.Add(-time.Hour)
 		case i < 11500:
-			begunNode(m)
+			markStarted(m)
 			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
 		}
 	}

@@ -50,24 +50,24 @@ func startsOutside(d Decision, without string) string {
 	return strings.Join(out, " ")
 }
 
-// What only a person ends is no wait: the decision is Blocked, and it is told before
-// the update starts. A node that is not Ready may come back by itself.
+// If only the administrator can end a wait, the decision is Blocked, and a message says so
+// before the update starts. A node that is not Ready may recover by itself.
 func TestAForeignCordonBlocks(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		change  func(*Input, map[string]*member)
 		blocked bool
-		told    string // before the start
+		warning string // before the start
 	}{
 		"nothing is wrong":                     {func(*Input, map[string]*member) {}, false, ""},
-		"a node at its target is cordoned":     {func(_ *Input, w map[string]*member) { w["w2"].Unschedulable, w["w2"].AtTarget = true, true }, true, "w2 is cordoned by somebody else"},
+		"a node at its target is cordoned":     {func(_ *Input, w map[string]*member) { w["w2"].Unschedulable, w["w2"].AtTarget = true, true }, true, "w2 is cordoned, but not by refit"},
 		"a node at its target is not Ready":    {func(_ *Input, w map[string]*member) { w["w2"].Ready, w["w2"].AtTarget = false, true }, false, ""},
-		"a node outside the plan is cordoned":  {func(in *Input, _ map[string]*member) { away(in, "x", true) }, true, "x is cordoned by somebody else"},
+		"a node outside the plan is cordoned":  {func(in *Input, _ map[string]*member) { away(in, "x", true) }, true, "x is cordoned, but not by refit"},
 		"a node outside the plan is not Ready": {func(in *Input, _ map[string]*member) { away(in, "x", false) }, false, ""},
 		"paused as well": {func(in *Input, _ map[string]*member) {
 			away(in, "x", true)
 			in.Paused = true
-		}, false, "x is cordoned by somebody else"},
+		}, false, "x is cordoned, but not by refit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,11 +79,11 @@ func TestAForeignCordonBlocks(t *testing.T) {
 				return in
 			}
 			if d := Next(facts()); d.Blocked != tc.blocked {
-				t.Errorf("blocked %t, want %t: %+v", d.Blocked, tc.blocked, d.Verdicts)
+				t.Errorf("blocked %t, want %t: %+v", d.Blocked, tc.blocked, d.Blockers)
 			}
-			vs := Spent(facts())
-			if told := len(vs) == 1 && model.Blocked(vs) && strings.Contains(vs[0].Message, tc.told) && vs[0].Fix != ""; told != (tc.told != "") {
-				t.Errorf("before the start: %+v, want %q", vs, tc.told)
+			vs := ExhaustedBudgets(facts())
+			if warned := len(vs) == 1 && model.NeedsPerson(vs) && strings.Contains(vs[0].Message, tc.warning) && vs[0].Fix != ""; warned != (tc.warning != "") {
+				t.Errorf("before the start: %+v, want %q", vs, tc.warning)
 			}
 		})
 	}

@@ -9,13 +9,13 @@ import (
 
 // Verbs of actions.
 const (
-	Stage    = "stage"    // have the node make ready what it boots next
-	Cordon   = "cordon"   // mark with the attempt, and cordon
-	DrainIt  = "drain"    // evict what must go
-	Permit   = "run"      // let the node run its steps
-	Undo     = "undo"     // let the node take its steps back
-	Uncordon = "uncordon" // give back a node that is done, with a record
-	GiveBack = "release"  // give back a node that was undone
+	Stage       = "stage"    // have the node make ready what it boots next
+	Cordon      = "cordon"   // mark with the attempt, and cordon
+	DrainNode   = "drain"    // evict what must go
+	Permit      = "run"      // let the node run its steps
+	Undo        = "undo"     // let the node undo its steps
+	Uncordon    = "uncordon" // uncordon a node that is done, and record it
+	ReleaseNode = "release"  // uncordon a node that was undone
 )
 
 // Action is one thing to do to one node. Doing it twice is the same as once.
@@ -24,16 +24,16 @@ type Action struct {
 	Node string
 	// Attempt for cordon, run and undo.
 	Attempt Attempt
-	// Because says, for an undo, what had failed.
-	Because string
+	// UndoReason says, for an undo, what had failed.
+	UndoReason string
 }
 
 // Decision is what to do and what to say.
 type Decision struct {
 	Actions  []Action
 	Stages   Stages
-	Verdicts []model.Verdict
-	// Halted: nothing new starts until a person has looked at what failed.
+	Blockers []model.Blocker
+	// Halted: no further node starts until a person has checked what failed.
 	Halted bool
 	// Finished: every node of the plan was observed at its target, is Ready and
 	// has soaked.
@@ -88,28 +88,28 @@ func Next(in Input) Decision {
 	in.stages = make([]string, total)
 	d := Decision{Stages: Stages{in.stages, in.at}, Total: total}
 	for i := range in.Plan.Nodes { // by index: there may be thirty thousand
-		d.look(&in, i)
+		d.classifyNode(&in, i)
 	}
 	d.Total -= d.Gone
-	lines := lineUp(&in)
-	d.halt(&in, lines)
-	d.finish(&in, lines)
+	lines := makeLines(&in)
+	d.checkHalt(&in, lines)
+	d.checkFinished(&in, lines)
 	if !d.Finished {
-		d.ahead(&in, lines)
-		d.start(&in, lines)
-		d.Blocked = !in.Paused && !d.Halted && len(d.Actions) == 0 && len(d.Current) == 0 && onlyPersons(d.Verdicts)
+		d.stageNodes(&in, lines)
+		d.startNodes(&in, lines)
+		d.Blocked = !in.Paused && !d.Halted && len(d.Actions) == 0 && len(d.Current) == 0 && onlyPersonsHelp(d.Blockers)
 	}
 	return d
 }
 
-// onlyPersons reports whether there are waits and none ends by itself.
-func onlyPersons(vs []model.Verdict) bool {
-	return len(vs) > 0 && !slices.ContainsFunc(vs, func(v model.Verdict) bool { return v.Waiting || v.Reason == reasonPaused })
+// onlyPersonsHelp reports whether there are waits and none ends by itself.
+func onlyPersonsHelp(vs []model.Blocker) bool {
+	return len(vs) > 0 && !slices.ContainsFunc(vs, func(v model.Blocker) bool { return v.Waiting || v.Reason == reasonPaused })
 }
 
-// look judges one node and continues what has started.
-func (d *Decision) look(in *Input, i int) {
-	stage, idle := stageOfMost(in.row[i])
+// classifyNode finds the stage of one node, and continues a node that has started.
+func (d *Decision) classifyNode(in *Input, i int) {
+	stage, idle := stageOfIdleNode(in.row[i])
 	if !idle {
 		stage = stageOf(in, in.Plan.Nodes[i], *in.row[i])
 	}
@@ -121,62 +121,62 @@ func (d *Decision) look(in *Input, i int) {
 		d.Done++
 	case StageWaiting:
 	default:
-		d.goOn(in, in.Plan.Nodes[i], *in.row[i], stage)
+		d.continueNode(in, in.Plan.Nodes[i], *in.row[i], stage)
 	}
 }
 
-// goOn continues a node that has started, or tells of one that has failed.
-func (d *Decision) goOn(in *Input, np model.NodePlan, n Node, stage string) {
+// continueNode continues a node that has started, or tells of one that has failed.
+func (d *Decision) continueNode(in *Input, np model.NodePlan, n Node, stage string) {
 	switch stage {
 	case StageFailed:
 		d.Failed++
-		d.say(failure(in, np, n))
+		d.addBlockers(failedBlocker(in, np, n))
 	case StageUndone:
 		d.Failed++
-		d.say(undone(np, n))
+		d.addBlockers(undoneBlocker(np, n))
 		if n.Started && n.Ready {
-			d.act(Action{Verb: GiveBack, Node: n.Name})
+			d.addAction(Action{Verb: ReleaseNode, Node: n.Name})
 		}
 	default:
-		d.carryOn(in, np, n, stage)
+		d.continueStarted(in, np, n, stage)
 	}
 	if n.Started || stage == StageUpdating {
 		d.Current = append(d.Current, np.Node)
 	}
 }
 
-// carryOn continues a node that has started; a pause or a halt does not stop it.
-func (d *Decision) carryOn(in *Input, np model.NodePlan, n Node, stage string) {
+// continueStarted continues a node that has started; a pause or a halt does not stop it.
+func (d *Decision) continueStarted(in *Input, np model.NodePlan, n Node, stage string) {
 	switch stage {
 	case StageDraining:
-		d.drain(np, n)
+		d.drainNode(np, n)
 	case StageUpdating:
 		if !n.Started {
-			d.act(Action{Verb: Cordon, Node: n.Name, Attempt: n.Run.Attempt})
+			d.addAction(Action{Verb: Cordon, Node: n.Name, Attempt: n.Run.Attempt})
 		}
-		d.say(running(in, np, n))
+		d.addBlockers(updatingBlocker(in, np, n))
 	case StageRetrying:
-		d.retry(in, np, n)
+		d.retryNode(in, np, n)
 	case StageUndoing:
-		d.undo(in, np, n)
+		d.undoNode(in, np, n)
 	case StageSettling:
-		d.say(settling(n))
+		d.addBlockers(settlingBlocker(n))
 	case StageFinishing:
-		d.act(Action{Verb: Uncordon, Node: n.Name})
+		d.addAction(Action{Verb: Uncordon, Node: n.Name})
 	}
 }
 
-func (d *Decision) drain(np model.NodePlan, n Node) {
+func (d *Decision) drainNode(np model.NodePlan, n Node) {
 	switch {
 	case hasStep(np, Cordoned) && !n.Unschedulable:
-		d.act(Action{Verb: Cordon, Node: n.Name, Attempt: n.Attempt})
+		d.addAction(Action{Verb: Cordon, Node: n.Name, Attempt: n.Attempt})
 	case !hasStep(np, Drained) || n.Drain != nil && n.Drain.Left == 0:
-		d.act(Action{Verb: Permit, Node: n.Name, Attempt: n.Attempt})
+		d.addAction(Action{Verb: Permit, Node: n.Name, Attempt: n.Attempt})
 	default:
-		d.act(Action{Verb: DrainIt, Node: n.Name})
+		d.addAction(Action{Verb: DrainNode, Node: n.Name})
 		if n.Drain != nil {
-			d.say(about(n.Name, reasonDraining, " is being drained"))
-			d.say(n.Drain.Verdicts...)
+			d.addBlockers(nodeBlocker(n.Name, reasonDraining, " is being drained"))
+			d.addBlockers(n.Drain.Blockers...)
 		}
 	}
 }
@@ -185,25 +185,25 @@ func (d *Decision) drain(np model.NodePlan, n Node) {
 // marks the node.
 const Cordoned = "cordon"
 
-// retry marks a node that has started with its next attempt.
-func (d *Decision) retry(in *Input, np model.NodePlan, n Node) {
+// retryNode marks a node that has started with its next attempt.
+func (d *Decision) retryNode(in *Input, np model.NodePlan, n Node) {
 	wait := retryWait(in, n)
 	if wait == "" {
-		d.act(Action{Verb: Cordon, Node: n.Name, Attempt: attempt(in, n)})
+		d.addAction(Action{Verb: Cordon, Node: n.Name, Attempt: nextAttempt(in, n)})
 	}
-	d.say(retrying(in, np, n, wait))
+	d.addBlockers(retryingBlocker(in, np, n, wait))
 }
 
-// undo lets a node take back what was begun; it has failed already.
-func (d *Decision) undo(in *Input, np model.NodePlan, n Node) {
+// undoNode lets a failed node undo the steps that it started.
+func (d *Decision) undoNode(in *Input, np model.NodePlan, n Node) {
 	d.Failed++
 	if n.Run == nil || !n.Run.Undo {
-		because, last := whatFailed(in, np, n), n.last()
-		d.act(Action{Verb: Undo, Node: n.Name, Attempt: Attempt{last.Number + 1, last.Retry, last.Try}, Because: because})
-		d.say(about(n.Name, reasonUndoing, " is being taken back, because "+because))
+		because, last := whatFailed(in, np, n), n.lastAttempt()
+		d.addAction(Action{Verb: Undo, Node: n.Name, Attempt: Attempt{last.Number + 1, last.Retry, last.Try}, UndoReason: because})
+		d.addBlockers(nodeBlocker(n.Name, reasonUndoing, " is being undone, because "+because))
 		return
 	}
-	d.say(running(in, np, n))
+	d.addBlockers(updatingBlocker(in, np, n))
 }
 
 // Drained is the ID of the step that empties a node; a plan without it leaves
@@ -214,21 +214,21 @@ func hasStep(np model.NodePlan, id string) bool {
 	return slices.ContainsFunc(np.Steps, func(s model.Step) bool { return s.ID == id })
 }
 
-func (d *Decision) act(a Action)            { d.Actions = append(d.Actions, a) }
-func (d *Decision) say(vs ...model.Verdict) { d.Verdicts = append(d.Verdicts, vs...) }
+func (d *Decision) addAction(a Action)              { d.Actions = append(d.Actions, a) }
+func (d *Decision) addBlockers(vs ...model.Blocker) { d.Blockers = append(d.Blockers, vs...) }
 
-// failed reports whether a stage is a failure that a person must see.
-func failed(stage string) bool {
+// isFailure reports whether a stage is a failure that a person must see.
+func isFailure(stage string) bool {
 	return stage == StageFailed || stage == StageUndone || stage == StageUndoing
 }
 
-// settled reports whether a stage keeps no later wave or zone from its turn.
-func settled(stage string) bool {
+// isSettled reports whether a stage keeps no later wave or zone from its turn.
+func isSettled(stage string) bool {
 	return stage == StageDone || stage == StageGone || stage == StageFailed || stage == StageUndone
 }
 
 // Moves reports whether a node in a stage has still to move, or is at it.
-func Moves(stage string) bool { return !settled(stage) && stage != StageUndoing }
+func Moves(stage string) bool { return !isSettled(stage) && stage != StageUndoing }
 
 // Stages says where every node of a plan is.
 type Stages struct {
@@ -236,11 +236,11 @@ type Stages struct {
 	at  map[string]int
 }
 
-// At is the stage of the i-th node of the plan.
-func (s Stages) At(i int) string { return s.row[i] }
+// ByIndex is the stage of the i-th node of the plan.
+func (s Stages) ByIndex(i int) string { return s.row[i] }
 
-// Of is the stage of a node, empty if the plan does not have it.
-func (s Stages) Of(node string) string {
+// ByNode is the stage of a node, empty if the plan does not have it.
+func (s Stages) ByNode(node string) string {
 	if i, planned := s.at[node]; planned {
 		return s.row[i]
 	}
@@ -257,9 +257,9 @@ func StagesOf(in Input) Stages {
 	return out
 }
 
-// halt: a control-plane node or a canary failed, a pool has as many failures as
+// checkHalt: a control-plane node or a canary failed, a pool has as many failures as
 // it bears, or nothing is left but what failed.
-func (d *Decision) halt(in *Input, lines map[string]*line) {
+func (d *Decision) checkHalt(in *Input, lines map[string]*line) {
 	if d.Failed == 0 {
 		return
 	}
@@ -267,8 +267,8 @@ func (d *Decision) halt(in *Input, lines map[string]*line) {
 	open := false
 	for i := range in.Plan.Nodes {
 		np, stage := &in.Plan.Nodes[i], in.stages[i]
-		open = open || !settled(stage)
-		if !failed(stage) {
+		open = open || !isSettled(stage)
+		if !isFailure(stage) {
 			continue
 		}
 		counts[np.Pool]++
@@ -279,9 +279,9 @@ func (d *Decision) halt(in *Input, lines map[string]*line) {
 	d.Halted = d.Halted || !open
 }
 
-// finish decides whether all is done: every node at its target, with no mark
+// checkFinished decides whether all is done: every node at its target, with no mark
 // left, Ready, and watched for as long as its pool asks.
-func (d *Decision) finish(in *Input, lines map[string]*line) {
+func (d *Decision) checkFinished(in *Input, lines map[string]*line) {
 	if d.Done < d.Total {
 		return
 	}
@@ -289,13 +289,13 @@ func (d *Decision) finish(in *Input, lines map[string]*line) {
 	for i, n := range in.row {
 		if in.stages[i] == StageDone && !n.Ready {
 			d.Finished = false
-			d.say(about(n.Name, reasonNodeNotReady, " is at its target and not Ready"))
+			d.addBlockers(nodeBlocker(n.Name, reasonNodeNotReady, " is at its target and not Ready"))
 		}
 	}
 	until, who := soakEnd(in, lines)
 	if d.Finished && until.After(in.Now) {
 		d.Finished = false
-		d.say(model.Verdict{Reason: reasonSoaking, Object: "Node/" + who, Waiting: true,
-			Message: fmt.Sprintf("every node is done; node %s is watched until %s", who, stamp(until))})
+		d.addBlockers(model.Blocker{Reason: reasonSoaking, Object: "Node/" + who, Waiting: true,
+			Message: fmt.Sprintf("every node is done; node %s is watched until %s", who, formatTime(until))})
 	}
 }

@@ -42,7 +42,7 @@ func TestQueues(t *testing.T) {
 		"core": {Canary: Amount{Value: 50, Percent: true}, Soak: time.Hour},
 		"free": {Budget: 3},
 	},
-		worker("edge", "e0", zone("b")), worker("core", "c0", func(n *Node) { n.Held = true }), worker("edge", "e1", zone("a")), worker("core", "c1", nil),
+		worker("edge", "e0", zone("b")), worker("core", "c0", func(n *Node) { n.OnHold = true }), worker("edge", "e1", zone("a")), worker("core", "c1", nil),
 		worker("edge", "e2", func(n *Node) { n.Zone, n.Unschedulable = "a", true }), worker("core", "c2", func(n *Node) { n.AtTarget, n.FinishedAt = true, start.Add(-time.Minute) }),
 		worker("edge", "e3", func(n *Node) { n.Gone = true }), worker("core", "c3", func(n *Node) { n.Ready = false }), worker("free", "f0", nil),
 		plannedNode{"edge", "cp0", model.RoleControlPlane, func(n *Node) { n.Ready = false }})
@@ -78,7 +78,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Nodes of two pools are watched each in its own, in whatever order the plan has them.
+// Each watched node counts in its own pool, for any order of the nodes in the plan.
 func TestWatchedNodesOfTwoPools(t *testing.T) {
 	t.Parallel()
 	done := func(ago time.Duration) func(*Node) {
@@ -87,9 +87,9 @@ func TestWatchedNodesOfTwoPools(t *testing.T) {
 	in := inputOf(map[string]Pool{"edge": {Budget: 1, Soak: time.Hour}, "core": {Budget: 1, Soak: 2 * time.Hour}},
 		worker("edge", "e0", done(time.Hour)), worker("core", "c0", done(90*time.Minute)), worker("edge", "e1", nil), worker("core", "c1", nil))
 	d := Next(in)
-	if !slices.Equal(verbs(d), []string{"cordon e1"}) || len(d.Verdicts) != 1 || d.Verdicts[0].Object != "UpdatePool/core" || !d.Verdicts[0].Waiting ||
-		d.Verdicts[0].Message != "pool core allows 1 unavailable nodes, and c0 was updated and is watched until 2026-11-20 11:30:00Z" {
-		t.Errorf("%v %+v", verbs(d), d.Verdicts)
+	if !slices.Equal(verbs(d), []string{"cordon e1"}) || len(d.Blockers) != 1 || d.Blockers[0].Object != "UpdatePool/core" || !d.Blockers[0].Waiting ||
+		d.Blockers[0].Message != "pool core allows 1 unavailable nodes, and c0 was updated and is watched until 2026-11-20 11:30:00Z" {
+		t.Errorf("%v %+v", verbs(d), d.Blockers)
 	}
 }
 
@@ -108,17 +108,17 @@ func TestBudgetNamesWhoTakesIt(t *testing.T) {
 	}{
 		"nobody": {Pool{Budget: 1}, []plannedNode{worker("p", "a", nil), worker("p", "b", nil)}, []string{"cordon a"}, false, "", false, false},
 		"one is cordoned": {Pool{Budget: 1}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", nil)}, nil, false,
-			"pool p allows 1 unavailable nodes, and a is cordoned by somebody else", true, true},
+			"pool p allows 1 unavailable nodes, and a is cordoned, but not by refit", true, true},
 		"one is not Ready": {Pool{Budget: 1}, []plannedNode{worker("p", "a", func(n *Node) { n.Ready, n.AtTarget = false, true }), worker("p", "b", nil)}, nil, true,
 			"pool p allows 1 unavailable nodes, and a is not Ready", false, false},
 		"one of two places": {Pool{Budget: 2}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", nil)}, []string{"cordon b"}, false, "", false, false},
 		"a cordoned one and one that is not Ready": {Pool{Budget: 2}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", func(n *Node) { n.Ready, n.AtTarget = false, true }), worker("p", "c", nil)}, nil, true,
-			"pool p allows 2 unavailable nodes, and a is cordoned by somebody else, b is not Ready", false, false},
+			"pool p allows 2 unavailable nodes, and a is cordoned, but not by refit, b is not Ready", false, false},
 		"a cordoned one and one that moves": {Pool{Budget: 2}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), worker("p", "b", func(n *Node) { n.Started, n.Unschedulable = true, true }), worker("p", "c", nil)}, []string{"drain b"}, true,
-			"pool p allows 2 unavailable nodes, and a is cordoned by somebody else", false, false},
+			"pool p allows 2 unavailable nodes, and a is cordoned, but not by refit", false, false},
 		"one that is not in the plan": {Pool{Budget: 1, Unavailable: []string{"x"}}, []plannedNode{worker("p", "b", nil)}, nil, true, "pool p allows 1 unavailable nodes, and x is cordoned or not Ready", false, false},
 		"one that is not in the plan, cordoned": {Pool{Budget: 1, Unavailable: []string{"x"}, Cordoned: []string{"x"}}, []plannedNode{worker("p", "b", nil)}, nil, false,
-			"pool p allows 1 unavailable nodes, and x is cordoned by somebody else", true, true},
+			"pool p allows 1 unavailable nodes, and x is cordoned, but not by refit", true, true},
 		"one that left":  {Pool{Budget: 1}, []plannedNode{worker("p", "a", func(n *Node) { n.Gone, n.Ready, n.Unschedulable = true, false, true }), worker("p", "b", nil)}, []string{"cordon b"}, false, "", false, false},
 		"one that moves": {Pool{Budget: 1}, []plannedNode{worker("p", "a", func(n *Node) { n.Started, n.Unschedulable = true, true }), worker("p", "b", nil)}, []string{"drain a"}, false, "", false, false},
 		"one that has failed": {Pool{Budget: 1, MaxFailures: 2}, []plannedNode{worker("p", "a", func(n *Node) {
@@ -126,19 +126,19 @@ func TestBudgetNamesWhoTakesIt(t *testing.T) {
 		}), worker("p", "b", nil)}, nil, false, "pool p allows 1 unavailable nodes, and a has failed", false, false},
 		"a worker, for the control plane": {Pool{Budget: 1}, []plannedNode{worker("p", "a", func(n *Node) { n.Unschedulable, n.AtTarget = true, true }), {"p", "b", model.RoleControlPlane, nil}}, []string{"cordon b"}, false, "", false, false},
 		"a control-plane node, for a worker": {Pool{Budget: 1}, []plannedNode{{"p", "a", model.RoleControlPlane, func(n *Node) { n.Unschedulable, n.AtTarget = true, true }}, worker("p", "b", nil)}, nil, false,
-			"pool p allows 1 unavailable nodes, and a is cordoned by somebody else", true, true},
+			"pool p allows 1 unavailable nodes, and a is cordoned, but not by refit", true, true},
 	} {
 		in := inputOf(map[string]Pool{"p": c.pool}, c.nodes...)
-		want := model.Verdict{Reason: reasonBudgetSpent, Object: "UpdatePool/p", Message: c.message, Fix: fix, Waiting: c.waiting}
+		want := model.Blocker{Reason: reasonBudgetSpent, Object: "UpdatePool/p", Message: c.message, Fix: fix, Waiting: c.waiting}
 		d := Next(in)
 		if !slices.Equal(verbs(d), append([]string{}, c.starts...)) || d.Blocked != c.blocked {
 			t.Errorf("%s: %v, blocked %t", name, verbs(d), d.Blocked)
 		}
-		found := slices.Contains(d.Verdicts, want)
+		found := slices.Contains(d.Blockers, want)
 		if said := slices.Contains(reasonsOf(d), reasonBudgetSpent); said != (c.message != "") || said && !found {
-			t.Errorf("%s: %+v, want %+v", name, d.Verdicts, want)
+			t.Errorf("%s: %+v, want %+v", name, d.Blockers, want)
 		}
-		before := Spent(in)
+		before := ExhaustedBudgets(in)
 		if len(before) > 1 || (len(before) == 1) != c.spent || c.spent && c.message != "" && before[0] != want {
 			t.Errorf("%s: before the start %+v", name, before)
 		}
@@ -156,7 +156,7 @@ func TestTurnOfAZone(t *testing.T) {
 			}
 		}
 	}
-	held := func(n *Node) { n.Held = true }
+	held := func(n *Node) { n.OnHold = true }
 	done := func(n *Node) { n.AtTarget, n.FinishedAt = true, start.Add(-time.Minute) }
 	moves := func(n *Node) { n.Started, n.Unschedulable = true, true }
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestTurnOfAZone(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, verbs(d), c.starts)
 		}
 		said := ""
-		for _, v := range d.Verdicts {
+		for _, v := range d.Blockers {
 			if v.Reason == reasonSoaking {
 				said += v.Message
 			}
@@ -206,11 +206,11 @@ func TestWatchedControlPlane(t *testing.T) {
 		d := Next(inputOf(map[string]Pool{"p": {Budget: 5, Soak: time.Hour}}, plannedNode{"p", "c", model.RoleControlPlane, c.change}, worker("p", "w", nil)))
 		switch {
 		case c.says == "":
-			if !slices.Equal(verbs(d), []string{"cordon w"}) || len(d.Verdicts) > 0 {
-				t.Errorf("%s: %v %+v", name, verbs(d), d.Verdicts)
+			if !slices.Equal(verbs(d), []string{"cordon w"}) || len(d.Blockers) > 0 {
+				t.Errorf("%s: %v %+v", name, verbs(d), d.Blockers)
 			}
-		case len(d.Actions) > 0 || len(d.Verdicts) != 1 || d.Verdicts[0] != (model.Verdict{Reason: reasonSoaking, Object: "Node/c", Waiting: true, Message: c.says}):
-			t.Errorf("%s: %v %+v", name, verbs(d), d.Verdicts)
+		case len(d.Actions) > 0 || len(d.Blockers) != 1 || d.Blockers[0] != (model.Blocker{Reason: reasonSoaking, Object: "Node/c", Waiting: true, Message: c.says}):
+			t.Errorf("%s: %v %+v", name, verbs(d), d.Blockers)
 		}
 	}
 }
@@ -224,12 +224,12 @@ func TestBlocked(t *testing.T) {
 		blocked bool
 		reasons []string
 	}{
-		"held":                    {nil, []plannedNode{worker("p", "a", func(n *Node) { n.Held = true })}, true, []string{reasonNodeOnHold}},
-		"held, another goes on":   {nil, []plannedNode{worker("p", "a", func(n *Node) { n.Held = true }), worker("p", "b", nil)}, false, []string{reasonNodeOnHold}},
-		"held, another runs":      {nil, []plannedNode{worker("p", "a", func(n *Node) { n.Held = true }), worker("p", "b", func(n *Node) { n.Started, n.Run = true, &Run{State: RunRunning} })}, false, []string{reasonUpdating, reasonNodeOnHold}},
-		"held and paused":         {func(in *Input) { in.Paused = true }, []plannedNode{worker("p", "a", func(n *Node) { n.Held = true })}, false, []string{reasonPaused}},
+		"held":                    {nil, []plannedNode{worker("p", "a", func(n *Node) { n.OnHold = true })}, true, []string{reasonNodeOnHold}},
+		"held, another goes on":   {nil, []plannedNode{worker("p", "a", func(n *Node) { n.OnHold = true }), worker("p", "b", nil)}, false, []string{reasonNodeOnHold}},
+		"held, another runs":      {nil, []plannedNode{worker("p", "a", func(n *Node) { n.OnHold = true }), worker("p", "b", func(n *Node) { n.Started, n.Run = true, &Run{State: RunRunning} })}, false, []string{reasonUpdating, reasonNodeOnHold}},
+		"held and paused":         {func(in *Input) { in.Paused = true }, []plannedNode{worker("p", "a", func(n *Node) { n.OnHold = true })}, false, []string{reasonPaused}},
 		"not Ready":               {nil, []plannedNode{worker("p", "a", func(n *Node) { n.Ready = false })}, false, []string{reasonNodeNotReady}},
-		"held, another not Ready": {nil, []plannedNode{worker("p", "a", func(n *Node) { n.Held = true }), worker("p", "b", func(n *Node) { n.Ready = false })}, false, []string{reasonNodeOnHold, reasonNodeNotReady}},
+		"held, another not Ready": {nil, []plannedNode{worker("p", "a", func(n *Node) { n.OnHold = true }), worker("p", "b", func(n *Node) { n.Ready = false })}, false, []string{reasonNodeOnHold, reasonNodeNotReady}},
 		"its pool is paused":      {func(in *Input) { in.Pools["p"] = Pool{Paused: true} }, []plannedNode{worker("p", "a", nil)}, false, []string{reasonPaused}},
 		"its pool is gone":        {func(in *Input) { delete(in.Pools, "p") }, []plannedNode{worker("p", "a", nil), worker("p", "b", nil)}, true, []string{reasonNodeInNoPool}},
 		"its windows are bad":     {func(in *Input) { in.Pools["p"] = Pool{Invalid: "no such zone"} }, []plannedNode{worker("p", "a", nil), worker("p", "b", nil)}, true, []string{reasonWindowInvalid}},
@@ -251,7 +251,7 @@ func TestUnknownNodesAreGone(t *testing.T) {
 	in := inputOf(map[string]Pool{"p": {Budget: 5}}, worker("p", "a", nil), worker("p", "b", func(n *Node) { n.Gone = true }), worker("p", "c", nil))
 	delete(in.Nodes, "c")
 	d := Next(in)
-	if d.Gone != 2 || d.Total != 1 || !slices.Equal(verbs(d), []string{"cordon a"}) || in.At(0).Gone || !in.At(1).Gone || !in.At(2).Gone || in.At(2).Name != "c" {
+	if d.Gone != 2 || d.Total != 1 || !slices.Equal(verbs(d), []string{"cordon a"}) || in.NodeAt(0).Gone || !in.NodeAt(1).Gone || !in.NodeAt(2).Gone || in.NodeAt(2).Name != "c" {
 		t.Errorf("%d of %d left: %v", d.Gone, d.Total, verbs(d))
 	}
 }
@@ -266,7 +266,7 @@ func TestAPIServerWhileANodeMoves(t *testing.T) {
 		}
 		return out
 	}
-	const away, hangs, stays = "the API server is away meanwhile, workloads go on", "etcd has two members, and one alone has no quorum: the API server hangs while either moves", "the API server stays available"
+	const away, hangs, stays = "the API server is unavailable meanwhile, workloads continue to run", "etcd has two members, and one alone has no quorum: the API server hangs while either moves", "the API server stays available"
 	for _, c := range []struct {
 		etcd, nodes int
 		says        string
@@ -274,7 +274,7 @@ func TestAPIServerWhileANodeMoves(t *testing.T) {
 		{0, 0, away}, {1, 1, away}, {3, 1, away}, {0, 2, stays}, {1, 2, stays}, {2, 2, hangs}, {2, 3, hangs}, {0, 3, stays},
 		{3, 2, "etcd keeps its quorum of 2 of 3 members"}, {3, 3, "etcd keeps its quorum of 2 of 3 members"}, {4, 4, "etcd keeps its quorum of 3 of 4 members"}, {5, 5, "etcd keeps its quorum of 3 of 5 members"},
 	} {
-		if got := AwayClause(members(c.etcd), c.nodes); got != c.says {
+		if got := APIServerClause(members(c.etcd), c.nodes); got != c.says {
 			t.Errorf("%d members on %d nodes: %q, want %q", c.etcd, c.nodes, got, c.says)
 		}
 	}

@@ -21,7 +21,7 @@ func verbs(d Decision) []string {
 // reasonsOf lists the reason words of a decision.
 func reasonsOf(d Decision) []string {
 	out := []string{}
-	for _, v := range d.Verdicts {
+	for _, v := range d.Blockers {
 		out = append(out, v.Reason)
 	}
 	return out
@@ -62,7 +62,7 @@ func TestNotFinishedWhileANodeIsNotReady(t *testing.T) {
 			t.Parallel()
 			d := Next(newCluster(pool(tc.pool), tc.nodes...).facts())
 			if d.Finished != tc.finished || !slices.Equal(reasonsOf(d), tc.reasons) {
-				t.Errorf("finished %t, want %t; %+v", d.Finished, tc.finished, d.Verdicts)
+				t.Errorf("finished %t, want %t; %+v", d.Finished, tc.finished, d.Blockers)
 			}
 		})
 	}
@@ -75,13 +75,13 @@ func TestSoakEnd(t *testing.T) {
 	late := finished(ok("w1", "edge", false), 50*time.Minute)
 	late.ReadySince = start.Add(-10 * time.Minute)
 	d := Next(newCluster(pool(func(p *Pool) { p.Soak = time.Hour }), late, finished(ok("w2", "edge", false), 20*time.Minute)).facts())
-	if d.Finished || len(d.Verdicts) != 1 || d.Verdicts[0].Object != "Node/w1" || !d.Verdicts[0].Waiting || !strings.Contains(d.Verdicts[0].Message, "2026-11-20 11:50:00Z") {
-		t.Errorf("%+v", d.Verdicts)
+	if d.Finished || len(d.Blockers) != 1 || d.Blockers[0].Object != "Node/w1" || !d.Blockers[0].Waiting || !strings.Contains(d.Blockers[0].Message, "2026-11-20 11:50:00Z") {
+		t.Errorf("%+v", d.Blockers)
 	}
 	late.ReadySince = start.Add(time.Minute) // a wrong clock
 	d = Next(newCluster(pool(func(p *Pool) { p.Soak = time.Hour }), late).facts())
-	if len(d.Verdicts) != 1 || !strings.Contains(d.Verdicts[0].Message, "2026-11-20 11:10:00Z") {
-		t.Errorf("%+v", d.Verdicts)
+	if len(d.Blockers) != 1 || !strings.Contains(d.Blockers[0].Message, "2026-11-20 11:10:00Z") {
+		t.Errorf("%+v", d.Blockers)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestCanary(t *testing.T) {
 		"it came back not long ago":      {func(m *member) { finished(m, 10*soak).ReadySince = start.Add(-time.Minute) }, []string{}, "the canary w1 is watched until 2026-11-20 11:29:00Z"},
 		"it waits":                       {func(*member) {}, []string{"cordon w1"}, ""},
 		"it was at its target before":    {func(m *member) { m.AtTarget = true }, []string{"cordon w2", "cordon w3"}, ""},
-		"it is on hold, so the next is":  {func(m *member) { m.Held = true }, []string{"cordon w2"}, ""},
+		"it is on hold, so the next is":  {func(m *member) { m.OnHold = true }, []string{"cordon w2"}, ""},
 		"it left, so the next is":        {func(m *member) { m.Gone = true }, []string{"cordon w2"}, ""},
 		"it is at its target, not Ready": {func(m *member) { m.AtTarget, m.Ready = true, false }, []string{"cordon w2", "cordon w3"}, ""},
 	} {
@@ -110,10 +110,10 @@ func TestCanary(t *testing.T) {
 			tc.canary(w[0])
 			d := Next(newCluster(pool(func(p *Pool) { p.Budget, p.Canary, p.CanarySoak = 3, Amount{Value: 1}, soak }), w...).facts())
 			switch {
-			case tc.message != "" && !slices.ContainsFunc(d.Verdicts, func(v model.Verdict) bool {
+			case tc.message != "" && !slices.ContainsFunc(d.Blockers, func(v model.Blocker) bool {
 				return v.Reason == reasonSoaking && v.Object == "UpdatePool/edge" && v.Waiting && strings.HasSuffix(v.Message, tc.message)
 			}):
-				t.Errorf("no verdict %q: %+v", tc.message, d.Verdicts)
+				t.Errorf("no blocker %q: %+v", tc.message, d.Blockers)
 			case len(tc.starts) == 0 && len(d.Actions) > 0, len(tc.starts) > 0 && (len(d.Actions) == 0 || d.Actions[0].Verb+" "+d.Actions[0].Node != tc.starts[0]):
 				t.Errorf("actions %v, want %v", verbs(d), tc.starts)
 			}
@@ -146,7 +146,7 @@ func TestTwoCanaries(t *testing.T) {
 			tc.second(w[1])
 			d := Next(newCluster(pool(func(p *Pool) { p.Budget, p.Canary, p.CanarySoak = 3, Amount{Value: 2}, 30*time.Minute }), w...).facts())
 			said := ""
-			for _, v := range d.Verdicts {
+			for _, v := range d.Blockers {
 				if v.Reason == reasonSoaking {
 					said += v.Message
 				}
@@ -173,12 +173,12 @@ func TestPauseStopsStaging(t *testing.T) {
 		"nothing":              {func(*cluster) {}, []string{"stage w1", "stage w2", "stage w3"}},
 		"the update is paused": {func(c *cluster) { c.in.Paused = true }, []string{}},
 		"the pool is paused":   {func(c *cluster) { p := c.in.Pools["edge"]; p.Paused = true; c.in.Pools["edge"] = p }, []string{}},
-		"a node is on hold":    {func(c *cluster) { c.truth["w2"].Held = true }, []string{"stage w1", "stage w3"}},
+		"a node is on hold":    {func(c *cluster) { c.truth["w2"].OnHold = true }, []string{"stage w1", "stage w3"}},
 		"a node is not Ready":  {func(c *cluster) { c.truth["w2"].Ready = false }, []string{"stage w1", "stage w3"}},
 		"a node failed, the update is halted": {func(c *cluster) {
 			m := c.truth["w1"]
-			begunNode(m)
-			m.Ahead.Ready, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, Step: "kubelet"}
+			markStarted(m)
+			m.Staging.Ready, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, Step: "kubelet"}
 		}, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,33 +220,35 @@ func TestOneStartedNode(t *testing.T) {
 		"the OS was unhealthy, attempts left":        {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed, Reason: reasonOSUnhealthy} }, func(p *Pool) { p.Attempts = 3 }, StageFailed, []string{}},
 		"it failed, attempts left":                   {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed} }, func(p *Pool) { p.Attempts = 2 }, StageRetrying, []string{"cordon w1"}},
 		"it failed, and that was the last attempt":   {func(m *member) { m.Run = &Run{Attempt: Attempt{2, 0, 2}, State: RunFailed} }, func(p *Pool) { p.Attempts = 2 }, StageFailed, []string{}},
-		"it failed in a step that nobody names":      {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed} }, func(p *Pool) { p.Undo = true }, StageFailed, []string{}},
+		"it failed in an unnamed step":               {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed} }, func(p *Pool) { p.Undo = true }, StageFailed, []string{}},
 		"it failed in a step that cannot be undone":  {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed, Step: "final"} }, func(p *Pool) { p.Undo = true }, StageFailed, []string{}},
 		"it failed before that step":                 {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed, Step: "kubeadm"} }, func(p *Pool) { p.Undo = true }, StageUndoing, []string{"undo w1"}},
 		"an external updater failed": {func(m *member) {
-			m.Run, m.Outside = &Run{Attempt: first, State: RunSucceeded}, &Outside{Step: "x", Failed: true}
+			m.Run, m.External = &Run{Attempt: first, State: RunSucceeded}, &ExternalWait{Step: "x", Failed: true}
 		}, nil, StageFailed, []string{}},
-		"an external updater works":                   {func(m *member) { m.Run, m.Outside = &Run{Attempt: first, State: RunSucceeded}, &Outside{Step: "x"} }, nil, StageSettling, []string{}},
+		"an external updater works": {func(m *member) {
+			m.Run, m.External = &Run{Attempt: first, State: RunSucceeded}, &ExternalWait{Step: "x"}
+		}, nil, StageSettling, []string{}},
 		"the drain takes longer than the pool allows": {func(m *member) { m.StartedAt = start.Add(-2 * time.Hour) }, func(p *Pool) { p.DrainTimeout = time.Hour }, StageFailed, []string{}},
 		"the drain takes exactly as long":             {func(m *member) { m.StartedAt = start.Add(-time.Hour) }, func(p *Pool) { p.DrainTimeout = time.Hour }, StageDraining, []string{"drain w1"}},
 		"the drain takes longer, and no pod is left":  {func(m *member) { m.StartedAt, m.pods = start.Add(-2*time.Hour), 0 }, func(p *Pool) { p.DrainTimeout = time.Hour }, StageDraining, []string{"run w1"}},
 		"the run of the attempt before this is over":  {func(m *member) { m.Attempt, m.Run = Attempt{2, 0, 2}, &Run{Attempt: first, State: RunFailed} }, func(p *Pool) { p.Attempts = 2 }, StageDraining, []string{"drain w1"}},
 		"it runs":                                    {func(m *member) { m.Run = &Run{Attempt: first, State: RunRunning} }, nil, StageUpdating, []string{}},
 		"it runs, and the mark was taken":            {func(m *member) { m.Started, m.Run = false, &Run{Attempt: first, State: RunRunning} }, nil, StageUpdating, []string{"cordon w1"}},
-		"it came back at its old version":            {func(m *member) { m.Run, m.SaysOld = &Run{Attempt: first, State: RunSucceeded}, true }, func(p *Pool) { p.Undo = true }, StageFailed, []string{}},
+		"it came back at its old version":            {func(m *member) { m.Run, m.ReportsOldVersion = &Run{Attempt: first, State: RunSucceeded}, true }, func(p *Pool) { p.Undo = true }, StageFailed, []string{}},
 		"its journal cannot be read, and others can": {func(m *member) { m.Run = &Run{Attempt: first, State: RunFailed, Reason: reasonJournalCorrupt} }, func(p *Pool) { p.Undo, p.Attempts = true, 3 }, StageFailed, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := ok("w1", "edge", false)
-			begunNode(w)
+			markStarted(w)
 			tc.node(w)
 			c := newCluster(pool(tc.pool), w, ok("w2", "edge", false))
 			c.plan("w1", func(np *model.NodePlan) {
-				np.Steps = slices.Insert(np.Steps, 4, model.Step{ID: "final", By: model.ByAgent, NotReversible: "it cannot be taken back"})
+				np.Steps = slices.Insert(np.Steps, 4, model.Step{ID: "final", By: model.ByAgent, NotReversible: "it is not reversible"})
 			})
 			d := Next(c.facts())
-			if got := d.Stages.Of("w1"); got != tc.stage {
+			if got := d.Stages.ByNode("w1"); got != tc.stage {
 				t.Errorf("stage %s, want %s", got, tc.stage)
 			}
 			if got := verbs(d); !slices.Equal(got, tc.want) {
@@ -305,7 +307,7 @@ func TestQuorum(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := quorum(tc.etcd, tc.node)
+			v := etcdQuorum(tc.etcd, tc.node)
 			if (v != nil) != (tc.says != "") || v != nil && (v.Reason != reasonEtcdQuorum || v.Object != "Node/"+tc.node || !strings.HasSuffix(v.Message, tc.says) || v.Fix == "") {
 				t.Errorf("%+v, want %q", v, tc.says)
 			}
@@ -338,11 +340,11 @@ func TestControlPlaneAlone(t *testing.T) {
 		"the last of it is updated": {func(c *cluster) {
 			finished(c.truth["c1"], time.Hour)
 			finished(c.truth["c2"], time.Hour)
-			begunNode(c.truth["c3"])
+			markStarted(c.truth["c3"])
 			c.truth["c3"].pods = 0
 		}, []string{"run c3"}, []string{}},
-		"a worker is not Ready beside it":    {func(c *cluster) { c.truth["w1"].Ready = false }, []string{"cordon c1"}, []string{}},
-		"one of it is on hold, a worker not": {func(c *cluster) { c.truth["c1"].Held = true }, []string{}, []string{reasonNodeOnHold}},
+		"a worker is not Ready at the same time": {func(c *cluster) { c.truth["w1"].Ready = false }, []string{"cordon c1"}, []string{}},
+		"one of it is on hold, a worker not":     {func(c *cluster) { c.truth["c1"].OnHold = true }, []string{}, []string{reasonNodeOnHold}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -353,7 +355,7 @@ func TestControlPlaneAlone(t *testing.T) {
 				t.Errorf("actions %v, want %v", got, tc.want)
 			}
 			if got := reasonsOf(d); !slices.Equal(got, tc.reasons) {
-				t.Errorf("reasons %v, want %v: %+v", got, tc.reasons, d.Verdicts)
+				t.Errorf("reasons %v, want %v: %+v", got, tc.reasons, d.Blockers)
 			}
 		})
 	}
@@ -365,7 +367,7 @@ func TestHalt(t *testing.T) {
 	t.Parallel()
 	fail := func(c *cluster, names ...string) {
 		for _, n := range names {
-			begunNode(c.truth[n])
+			markStarted(c.truth[n])
 			c.truth[n].Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, Step: "kubelet"}
 		}
 	}
@@ -415,7 +417,7 @@ func TestHalt(t *testing.T) {
 			tc.happens(c)
 			d := Next(c.facts())
 			if d.Halted != tc.halted {
-				t.Errorf("halted %t, want %t: %+v", d.Halted, tc.halted, d.Verdicts)
+				t.Errorf("halted %t, want %t: %+v", d.Halted, tc.halted, d.Blockers)
 			}
 			starts := slices.ContainsFunc(d.Actions, func(a Action) bool { return a.Verb == Cordon })
 			if d.Halted && starts {
@@ -434,15 +436,15 @@ func TestBudgetCounts(t *testing.T) {
 		want    []string
 		reasons []string
 	}{
-		"nothing is away":                  {nil, func(*cluster) {}, []string{"cordon w1", "cordon w2"}, []string{}},
+		"every node is Ready":              {nil, func(*cluster) {}, []string{"cordon w1", "cordon w2"}, []string{}},
 		"one of the plan is cordoned":      {nil, func(c *cluster) { c.truth["w4"].Unschedulable = true }, []string{"cordon w1", "cordon w4"}, []string{reasonBudgetSpent}},
 		"one at its target is cordoned":    {nil, func(c *cluster) { c.truth["w4"].Unschedulable, c.truth["w4"].AtTarget = true, true }, []string{"cordon w1"}, []string{reasonBudgetSpent}},
 		"one at its target is not Ready":   {nil, func(c *cluster) { c.truth["w4"].Ready, c.truth["w4"].AtTarget = false, true }, []string{"cordon w1"}, []string{reasonBudgetSpent}},
-		"one has started":                  {nil, func(c *cluster) { begunNode(c.truth["w1"]) }, []string{"drain w1", "cordon w2"}, []string{reasonDraining}},
-		"one has started and is not there": {nil, func(c *cluster) { begunNode(c.truth["w1"]); c.truth["w1"].Ready = false }, []string{"drain w1", "cordon w2"}, []string{reasonDraining}},
+		"one has started":                  {nil, func(c *cluster) { markStarted(c.truth["w1"]) }, []string{"drain w1", "cordon w2"}, []string{reasonDraining}},
+		"one has started and is not there": {nil, func(c *cluster) { markStarted(c.truth["w1"]); c.truth["w1"].Ready = false }, []string{"drain w1", "cordon w2"}, []string{reasonDraining}},
 		"two have failed and are borne": {func(p *Pool) { p.MaxFailures = 5 }, func(c *cluster) {
 			for _, n := range []string{"w1", "w2"} {
-				begunNode(c.truth[n])
+				markStarted(c.truth[n])
 				c.truth[n].Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed}
 			}
 		}, []string{}, []string{reasonStepFailed, reasonStepFailed, reasonBudgetSpent}},
@@ -468,7 +470,7 @@ func TestBudgetCounts(t *testing.T) {
 				t.Errorf("actions %v, want %v", got, tc.want)
 			}
 			if got := reasonsOf(d); !slices.Equal(got, tc.reasons) {
-				t.Errorf("reasons %v, want %v: %+v", got, tc.reasons, d.Verdicts)
+				t.Errorf("reasons %v, want %v: %+v", got, tc.reasons, d.Blockers)
 			}
 		})
 	}
@@ -479,8 +481,8 @@ func TestAHeldNodeThatMovesGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, cp := range []bool{true, false} {
 		w := ok("n1", "edge", cp)
-		begunNode(w)
-		w.pods, w.Held = 0, true
+		markStarted(w)
+		w.pods, w.OnHold = 0, true
 		d := Next(newCluster(pool(nil), w, ok("w2", "edge", false)).facts())
 		if got := verbs(d); !slices.Equal(got, []string{"run n1"}) {
 			t.Errorf("%v", got)
@@ -488,7 +490,7 @@ func TestAHeldNodeThatMovesGoesOn(t *testing.T) {
 	}
 }
 
-func TestAwayClause(t *testing.T) {
+func TestAPIServerClause(t *testing.T) {
 	t.Parallel()
 	three := map[string]bool{"a": true, "b": true, "c": true}
 	for name, tc := range map[string]struct {
@@ -496,14 +498,14 @@ func TestAwayClause(t *testing.T) {
 		controlPlanes int
 		want          string
 	}{
-		"one":                  {map[string]bool{"a": true}, 1, "the API server is away meanwhile, workloads go on"},
-		"none is known":        {nil, 0, "the API server is away meanwhile, workloads go on"},
+		"one":                  {map[string]bool{"a": true}, 1, "the API server is unavailable meanwhile, workloads continue to run"},
+		"none is known":        {nil, 0, "the API server is unavailable meanwhile, workloads continue to run"},
 		"two members":          {map[string]bool{"a": true, "b": true}, 2, "etcd has two members, and one alone has no quorum: the API server hangs while either moves"},
 		"three members":        {three, 3, "etcd keeps its quorum of 2 of 3 members"},
 		"two, etcd elsewhere":  {nil, 2, "the API server stays available"},
 		"two, etcd on a third": {map[string]bool{"x": true}, 2, "the API server stays available"},
 	} {
-		if got := AwayClause(tc.etcd, tc.controlPlanes); got != tc.want {
+		if got := APIServerClause(tc.etcd, tc.controlPlanes); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
@@ -521,8 +523,8 @@ func TestRareCases(t *testing.T) {
 	t.Run("a canary that is on hold and moves is the canary", func(t *testing.T) {
 		t.Parallel()
 		w := workersOf("edge", 3)
-		begunNode(w[0])
-		w[0].Held, w[0].pods = true, 0
+		markStarted(w[0])
+		w[0].OnHold, w[0].pods = true, 0
 		d := with(func(p *Pool) { p.Budget, p.Canary = 3, Amount{Value: 1} }, nothing, w...)
 		if got := verbs(d); !slices.Equal(got, []string{"run w1"}) {
 			t.Error(got)
@@ -534,7 +536,7 @@ func TestRareCases(t *testing.T) {
 		notReady(finished(w[0], time.Hour))
 		d := with(func(p *Pool) { p.Budget, p.Canary = 3, Amount{Value: 1} }, nothing, w...)
 		if len(d.Actions) != 0 || !slices.Equal(reasonsOf(d), []string{reasonSoaking}) {
-			t.Errorf("%v, %+v", verbs(d), d.Verdicts)
+			t.Errorf("%v, %+v", verbs(d), d.Blockers)
 		}
 	})
 	t.Run("a soak of a nanosecond is a soak", func(t *testing.T) {
@@ -543,37 +545,37 @@ func TestRareCases(t *testing.T) {
 			t.Error("finished")
 		}
 	})
-	t.Run("a drain that nobody has looked at yet goes on, and what it says is said", func(t *testing.T) {
+	t.Run("a drain without an observation goes on, and its message is reported", func(t *testing.T) {
 		t.Parallel()
 		n := Node{Name: "w1", Ready: true, Started: true, Unschedulable: true, Attempt: Attempt{1, 0, 1}, StartedAt: start}
 		in := Input{Now: start, Pools: pool(nil), Plan: model.Plan{Nodes: []model.NodePlan{nodePlan("w1", model.RoleWorker, "edge", 0)}}, Nodes: map[string]Node{"w1": n}}
-		if d := Next(in); !slices.Equal(verbs(d), []string{"drain w1"}) || len(d.Verdicts) != 0 {
-			t.Errorf("%v, %+v", verbs(d), d.Verdicts)
+		if d := Next(in); !slices.Equal(verbs(d), []string{"drain w1"}) || len(d.Blockers) != 0 {
+			t.Errorf("%v, %+v", verbs(d), d.Blockers)
 		}
-		n.Drain = &Drain{Left: 1, Verdicts: []model.Verdict{{Reason: "DisruptionBudget"}}}
+		n.Drain = &Drain{Left: 1, Blockers: []model.Blocker{{Reason: "DisruptionBudget"}}}
 		in.Nodes = map[string]Node{"w1": n}
 		in.row, in.at = nil, nil
 		if d := Next(in); !slices.Equal(reasonsOf(d), []string{reasonDraining, "DisruptionBudget"}) {
-			t.Errorf("%+v", d.Verdicts)
+			t.Errorf("%+v", d.Blockers)
 		}
 	})
 	t.Run("a failure that is borne halts nothing while one in the middle is open", func(t *testing.T) {
 		t.Parallel()
 		w := workersOf("edge", 3)
-		begunNode(w[0])
+		markStarted(w[0])
 		w[0].Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed}
 		finished(w[2], time.Hour)
 		if d := with(func(p *Pool) { p.MaxFailures, p.Budget = 3, 2 }, nothing, w...); d.Halted {
 			t.Error("halted")
 		}
 	})
-	t.Run("while a control-plane node moves nothing is said of workers on hold", func(t *testing.T) {
+	t.Run("no message about workers on hold while a control-plane node moves", func(t *testing.T) {
 		t.Parallel()
 		c1, w1 := ok("c1", "edge", true), ok("w1", "edge", false)
-		begunNode(c1)
-		c1.pods, w1.Held = 0, true
-		if d := with(nil, nothing, c1, w1); !slices.Equal(verbs(d), []string{"run c1"}) || len(d.Verdicts) != 0 {
-			t.Errorf("%v, %+v", verbs(d), d.Verdicts)
+		markStarted(c1)
+		c1.pods, w1.OnHold = 0, true
+		if d := with(nil, nothing, c1, w1); !slices.Equal(verbs(d), []string{"run c1"}) || len(d.Blockers) != 0 {
+			t.Errorf("%v, %+v", verbs(d), d.Blockers)
 		}
 	})
 	t.Run("without an order of zones a node in a zone starts", func(t *testing.T) {
@@ -587,28 +589,28 @@ func TestRareCases(t *testing.T) {
 		zones := func(p *Pool) { p.Zones, p.Soak, p.Budget = true, time.Hour, 3 }
 		soaking := inZone(finished(ok("w1", "edge", false), time.Minute), "a")
 		moving := inZone(ok("w2", "edge", false), "a")
-		begunNode(moving)
+		markStarted(moving)
 		moving.pods = 0
-		if d := with(zones, nothing, soaking, moving, inZone(ok("w3", "edge", false), "b")); len(d.Verdicts) != 0 {
-			t.Errorf("%+v", d.Verdicts)
+		if d := with(zones, nothing, soaking, moving, inZone(ok("w3", "edge", false), "b")); len(d.Blockers) != 0 {
+			t.Errorf("%+v", d.Blockers)
 		}
 		if d := with(zones, nothing, soaking, inZone(ok("w3", "edge", false), "b")); !slices.Equal(reasonsOf(d), []string{reasonSoaking}) || len(d.Actions) != 0 {
-			t.Errorf("%+v", d.Verdicts)
+			t.Errorf("%+v", d.Blockers)
 		}
 	})
 }
 
-// What keeps a node from its start is said with its names and a way out.
+// The message says why a node does not start, with the names of the objects and a fix.
 func TestWhyANodeDoesNotStart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(pool(nil), ok("c1", "edge", true), notReady(ok("c2", "edge", true)), notReady(ok("c3", "edge", true)))
 	d := Next(c.facts())
-	if len(d.Verdicts) != 1 || d.Verdicts[0].Message != "control-plane node c1 does not start while c2 is not Ready, c3 is not Ready" || d.Verdicts[0].Fix == "" {
-		t.Errorf("%+v", d.Verdicts)
+	if len(d.Blockers) != 1 || d.Blockers[0].Message != "control-plane node c1 does not start while c2 is not Ready, c3 is not Ready" || d.Blockers[0].Fix == "" {
+		t.Errorf("%+v", d.Blockers)
 	}
 	d = Next(newCluster(pool(nil), notReady(ok("w1", "edge", false))).facts())
-	if len(d.Verdicts) != 1 || !strings.Contains(d.Verdicts[0].Fix, "`refit hold w1`") || !d.Verdicts[0].Waiting {
-		t.Errorf("%+v", d.Verdicts)
+	if len(d.Blockers) != 1 || !strings.Contains(d.Blockers[0].Fix, "`refit hold w1`") || !d.Blockers[0].Waiting {
+		t.Errorf("%+v", d.Blockers)
 	}
 }
 
@@ -616,10 +618,10 @@ func TestWhyANodeDoesNotStart(t *testing.T) {
 func TestWords(t *testing.T) {
 	t.Parallel()
 	five := []string{"a", "b", "c", "d", "e"}
-	if got := few(five); got != "a, b, c, d, e" {
+	if got := firstFive(five); got != "a, b, c, d, e" {
 		t.Error(got)
 	}
-	if got := few(append(five, "f", "g")); got != "a, b, c, d, e and 2 more" {
+	if got := firstFive(append(five, "f", "g")); got != "a, b, c, d, e and 2 more" {
 		t.Error(got)
 	}
 	for stage, moves := range map[string]bool{StageWaiting: true, StageDraining: true, StageUpdating: true, StageRetrying: true, StageUndoing: false, StageSettling: true, StageFinishing: true, StageDone: false, StageUndone: false, StageFailed: false, StageGone: false} {
@@ -645,12 +647,12 @@ func TestWords(t *testing.T) {
 	if got := l.firstFree(); got != "x, y was updated and is not Ready" {
 		t.Error(got)
 	}
-	v := running(&Input{}, model.NodePlan{}, Node{Name: "w1", AgentHeartbeatLost: true, Run: &Run{}})
+	v := updatingBlocker(&Input{}, model.NodePlan{}, Node{Name: "w1", AgentHeartbeatLost: true, Run: &Run{}})
 	if v.Reason != reasonAgentHeartbeatLost || !strings.HasPrefix(v.Message, "the agent of node w1 has not been heard") || !strings.Contains(v.Fix, "systemctl status refit-agent") {
 		t.Errorf("%+v", v)
 	}
-	for n, want := range map[*Node]string{{Name: "w1"}: "; it is not Ready yet", {Name: "w1", Ready: true, NotYet: "x"}: "; x", {Name: "w1", Ready: true, Outside: &Outside{Says: "y"}, NotYet: "x"}: "; y", {Name: "w1", Ready: true}: "node w1 has run its steps"} {
-		if v := settling(*n); !strings.HasSuffix(v.Message, want) {
+	for n, want := range map[*Node]string{{Name: "w1"}: "; it is not Ready yet", {Name: "w1", Ready: true, NotYet: "x"}: "; x", {Name: "w1", Ready: true, External: &ExternalWait{Message: "y"}, NotYet: "x"}: "; y", {Name: "w1", Ready: true}: "node w1 has run its steps"} {
+		if v := settlingBlocker(*n); !strings.HasSuffix(v.Message, want) {
 			t.Errorf("%+v", v)
 		}
 	}

@@ -67,7 +67,7 @@ func TestStageOfMostIsTheStage(t *testing.T) {
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		flag := rapid.Bool()
-		n := Node{Name: "n1", Gone: flag.Draw(t, "gone"), Ready: flag.Draw(t, "ready"), Started: flag.Draw(t, "started"), AtTarget: flag.Draw(t, "at target"), Held: flag.Draw(t, "held"), SaysOld: flag.Draw(t, "old")}
+		n := Node{Name: "n1", Gone: flag.Draw(t, "gone"), Ready: flag.Draw(t, "ready"), Started: flag.Draw(t, "started"), AtTarget: flag.Draw(t, "at target"), OnHold: flag.Draw(t, "held"), ReportsOldVersion: flag.Draw(t, "old")}
 		if flag.Draw(t, "finished") {
 			n.FinishedAt = now.Add(-time.Minute)
 		}
@@ -79,7 +79,7 @@ func TestStageOfMostIsTheStage(t *testing.T) {
 		np := model.NodePlan{Node: "n1", Pool: "workers", Role: model.RoleWorker, Steps: []model.Step{{ID: "drain"}, {ID: "kubelet", By: model.ByAgent}}}
 		in := Input{Now: now, Plan: model.Plan{Nodes: []model.NodePlan{np}}, Nodes: map[string]Node{"n1": n}, Retry: rapid.Int32Range(0, 2).Draw(t, "retry"),
 			Pools: map[string]Pool{"workers": {Name: "workers", Budget: 1, Undo: flag.Draw(t, "undoes"), Attempts: 2}}}
-		if stage, idle := stageOfMost(&n); idle && stage != stageOf(&in, np, n) {
+		if stage, idle := stageOfIdleNode(&n); idle && stage != stageOf(&in, np, n) {
 			t.Fatalf("%s the short way, %s the long way: %+v", stage, stageOf(&in, np, n), n)
 		}
 	})

@@ -23,8 +23,8 @@ func reach(g map[string][]string, from string) int {
 	return len(seen)
 }
 
-// The stick is in any one node, all others get the bundle.
-func TestNeighbours(t *testing.T) {
+// The USB stick is in one node, and all others get the bundle.
+func TestPeers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 200).Draw(t, "nodes")
 		prefix := rapid.StringMatching(`[a-z]{1,5}`).Draw(t, "prefix")
@@ -32,10 +32,10 @@ func TestNeighbours(t *testing.T) {
 		for i := range n {
 			nodes = append(nodes, fmt.Sprintf("%s%d", prefix, i))
 		}
-		g := Neighbours(nodes)
+		g := Peers(nodes)
 		for a, peers := range g {
-			if len(peers) > MaxNeighbours || slices.Contains(peers, a) || !slices.IsSorted(peers) {
-				t.Fatalf("%s has the neighbours %v", a, peers)
+			if len(peers) > MaxPeers || slices.Contains(peers, a) || !slices.IsSorted(peers) {
+				t.Fatalf("%s has the peers %v", a, peers)
 			}
 			for _, b := range peers {
 				if !slices.Contains(g[b], a) {
@@ -47,29 +47,29 @@ func TestNeighbours(t *testing.T) {
 			t.Fatalf("from %s only %d of %d nodes are reached", nodes[0], got, n)
 		}
 		shuffled := rapid.Permutation(nodes).Draw(t, "shuffled")
-		for a, peers := range Neighbours(shuffled) {
+		for a, peers := range Peers(shuffled) {
 			if !slices.Equal(peers, g[a]) {
 				t.Fatal("the order of the input changes the answer")
 			}
 		}
 		changed := 0
-		for a, peers := range Neighbours(append(nodes, "one-more")) {
+		for a, peers := range Peers(append(nodes, "one-more")) {
 			if a != "one-more" && !slices.Equal(peers, g[a]) {
 				changed++
 			}
 		}
-		if changed > MaxNeighbours {
-			t.Fatalf("one more node changed the neighbours of %d others", changed)
+		if changed > MaxPeers {
+			t.Fatalf("one more node changed the peers of %d others", changed)
 		}
 	})
 }
 
-func TestNeighboursAreNear(t *testing.T) {
+func TestPeersAreNear(t *testing.T) {
 	var nodes []string
 	for i := range 3000 {
 		nodes = append(nodes, fmt.Sprint("node-", i))
 	}
-	g := Neighbours(nodes)
+	g := Peers(nodes)
 	dist, todo := map[string]int{nodes[0]: 0}, []string{nodes[0]}
 	far := 0
 	for len(todo) > 0 {
@@ -88,8 +88,8 @@ func TestNeighboursAreNear(t *testing.T) {
 	}
 }
 
-// Most neighbours are in the same zone, and all zones are reached from each other.
-func TestNeighboursAreInTheirZone(t *testing.T) {
+// Most peers are in the same zone, and all zones are reached from each other.
+func TestPeersAreInTheirZone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zones := rapid.IntRange(1, 4).Draw(t, "zones")
 		each := rapid.IntRange(20, 60).Draw(t, "nodes of a zone")
@@ -104,8 +104,8 @@ func TestNeighboursAreInTheirZone(t *testing.T) {
 		g := map[string][]string{}
 		home, all := 0, 0
 		for i, links := range Links(places) {
-			if len(links) > MaxNeighbours {
-				t.Fatalf("%d neighbours", len(links))
+			if len(links) > MaxPeers {
+				t.Fatalf("%d peers", len(links))
 			}
 			g[fmt.Sprint(i)] = nil
 			for _, j := range links {
@@ -144,17 +144,17 @@ func TestPick(t *testing.T) {
 		offers   []int
 		want     int
 	}{
-		"the neighbour has nothing that is missing":         {missing: []int{1, 2}, theirs: bits(9, 0, 3), want: -1},
-		"the rarest chunk comes first":                      {missing: []int{0, 1, 8}, theirs: bits(9, 0, 1, 8), others: []Bitmap{bits(9, 0, 1), bits(9, 0)}, want: 8},
-		"what is under way waits":                           {missing: []int{0, 1}, underWay: map[int]int{0: 1}, theirs: bits(9, 0, 1), others: []Bitmap{bits(9, 1)}, want: 1},
-		"at the end what is under way is asked for too":     {missing: []int{0}, underWay: map[int]int{0: 1}, theirs: bits(9, 0), want: 0},
-		"what may not be asked for twice is not":            {missing: []int{0}, underWay: map[int]int{0: -1}, theirs: bits(9, 0), want: -1},
-		"a bitmap that is too short means not there":        {missing: []int{8}, theirs: Bitmap{0xff}, want: -1},
-		"what somebody needs now comes before the rarest":   {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), others: []Bitmap{bits(9, 1, 2)}, first: map[int]int{2: 0, 1: 1}, want: 2},
-		"what is needed now and under way is not doubled":   {missing: []int{0, 1, 2}, underWay: map[int]int{2: 1}, theirs: bits(9, 0, 1, 2), first: map[int]int{2: 0}, want: 0},
-		"of equally rare ones that which is offered":        {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), offers: []int{2}, want: 2},
-		"an offer of what others have too is no reason":     {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), others: []Bitmap{bits(9, 2)}, offers: []int{2}, want: 0},
-		"an offer of what the neighbour has not is nothing": {missing: []int{0, 3}, theirs: bits(9, 0), offers: []int{3}, want: 0},
+		"the peer has nothing that is missing":                       {missing: []int{1, 2}, theirs: bits(9, 0, 3), want: -1},
+		"the rarest chunk comes first":                               {missing: []int{0, 1, 8}, theirs: bits(9, 0, 1, 8), others: []Bitmap{bits(9, 0, 1), bits(9, 0)}, want: 8},
+		"what is under way waits":                                    {missing: []int{0, 1}, underWay: map[int]int{0: 1}, theirs: bits(9, 0, 1), others: []Bitmap{bits(9, 1)}, want: 1},
+		"at the end what is under way is asked for too":              {missing: []int{0}, underWay: map[int]int{0: 1}, theirs: bits(9, 0), want: 0},
+		"what may not be asked for twice is not":                     {missing: []int{0}, underWay: map[int]int{0: -1}, theirs: bits(9, 0), want: -1},
+		"a bitmap that is too short means not there":                 {missing: []int{8}, theirs: Bitmap{0xff}, want: -1},
+		"a chunk that is needed now comes before the rarest":         {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), others: []Bitmap{bits(9, 1, 2)}, first: map[int]int{2: 0, 1: 1}, want: 2},
+		"what is needed now and under way is not doubled":            {missing: []int{0, 1, 2}, underWay: map[int]int{2: 1}, theirs: bits(9, 0, 1, 2), first: map[int]int{2: 0}, want: 0},
+		"of equally rare ones that which is offered":                 {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), offers: []int{2}, want: 2},
+		"an offer of what others have too is no reason":              {missing: []int{0, 1, 2}, theirs: bits(9, 0, 1, 2), others: []Bitmap{bits(9, 2)}, offers: []int{2}, want: 0},
+		"an offer of a chunk that the peer does not have is ignored": {missing: []int{0, 3}, theirs: bits(9, 0), offers: []int{3}, want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := Question{Missing: c.missing, Theirs: c.theirs, First: c.first, Offers: c.offers, Lot: first,

@@ -11,10 +11,10 @@ type likeness struct {
 	pools, kubelet, platform, config, current, desired string
 }
 
-// likeness of a worker that only built-in updaters are asked about: an external
-// one may look at the name. ok is false for any other node.
+// likeness of a worker that only built-in updaters are asked about: an external one may
+// depend on the name. ok is false for any other node.
 func (p *planner) likeness(n Node) (l likeness, ok bool) {
-	if n.Unseen || len(n.Offers) > 0 || n.ControlPlane || n.ControlPlaneVersion != "" || len(p.in.Updaters) > 0 {
+	if n.Unobserved || len(n.Offers) > 0 || n.ControlPlane || n.ControlPlaneVersion != "" || len(p.in.Updaters) > 0 {
 		return l, false
 	}
 	return likeness{strings.Join(n.Pools, "\n"), n.Kubelet, n.Platform, n.ConfigName, n.Current.text(), n.Desired.text()}, true

@@ -34,7 +34,7 @@ func TestNodesThatShareAPlan(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Node){
-		"unseen": func(n *Node) { n.Unseen = true }, "with an offer": func(n *Node) { n.Offers = []Offer{{}} },
+		"unseen": func(n *Node) { n.Unobserved = true }, "with an offer": func(n *Node) { n.Offers = []Offer{{}} },
 		"a control-plane node": func(n *Node) { n.ControlPlane = true }, "with an API server": func(n *Node) { n.ControlPlaneVersion = old },
 	} {
 		n := base
@@ -61,8 +61,8 @@ func TestEveryNodeIsNamed(t *testing.T) {
 	in := input(func(in *Input) { in.Pools, in.KubeadmVersion = pools("all", 0), "v1.36.3" }, cp("c1", "v1.36.3", "all"), worker("w1", "v1.33.0", "all"), worker("w2", "v1.33.0", "all"), worker("w3", old, "all"), worker("w4", old, "all"))
 	o := Make(in)
 	for _, node := range []string{"w1", "w2"} {
-		if !slices.Contains(verdictsOf(o), reasonVersionSkew+" Node/"+node) {
-			t.Errorf("%s is not named: %v", node, verdictsOf(o))
+		if !slices.Contains(blockersOf(o), reasonVersionSkew+" Node/"+node) {
+			t.Errorf("%s is not named: %v", node, blockersOf(o))
 		}
 	}
 	var nodes []string
@@ -74,7 +74,7 @@ func TestEveryNodeIsNamed(t *testing.T) {
 	}
 }
 
-// Control-plane nodes go by name, whatever the orders of their pools; workers by pool.
+// Control-plane nodes go by name, regardless of the order of their pools; workers go by pool.
 func TestOrderOfPoolsIsForWorkers(t *testing.T) {
 	t.Parallel()
 	o := Make(input(func(in *Input) { in.Pools = pools("late", 2, "early", 1, "too", 1) }, cp("c1", old, "late"), cp("c2", old, "early"), worker("w1", old, "late"), worker("w2", old, "early"), worker("w3", old, "too")))

@@ -17,7 +17,7 @@ func simple(name string, d model.Disruption, prefixes ...string) Updater {
 	return Updater{Name: name, Claim: func(q Question) Claim {
 		var mine []model.Change
 		for _, p := range prefixes {
-			mine = append(mine, q.Of(p)...)
+			mine = append(mine, q.ChangesBelow(p)...)
 		}
 		if len(mine) == 0 {
 			return Claim{}
@@ -61,8 +61,8 @@ func init() {
 	stories["one updater can only act after another"] = input(same(
 		after(simple("units", model.DisruptionRestart, PrefixUnit), "file//etc/sysctl.d/90-edge.conf"), simple("files", model.DisruptionReload, PrefixFile)),
 		cp("n1", "v1.36.3"), with(worker("n2", "v1.36.3"), nil, sysctl))
-	// What nobody covers is named, with what each updater says.
-	stories["a field that nobody covers is named with the reasons"] = input(same(
+	// A field without an updater is named, with the reason of each updater.
+	stories["a field without an updater is named with the reasons"] = input(same(
 		after(simple("units", model.DisruptionRestart, PrefixUnit), "firmware/bios"), simple("files", model.DisruptionReload, PrefixFile)),
 		cp("n1", "v1.36.3"), with(worker("n2", "v1.36.3"), Fields{"firmware/bios": "1.0"}, Fields{"firmware/bios": "1.1", "unit/edge.service": "enabled"}))
 	// One item more in a list is one field more.
@@ -136,7 +136,7 @@ func randomFields(t *rapid.T, paths []string, what string) Fields {
 }
 
 // Exactly one owner per difference; the changes applied to current
-// give desired, or a verdict names what is left; nothing foreign is touched.
+// give desired, or a blocker names what is left; nothing foreign is touched.
 func TestEveryDifferenceHasOneOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		paths := []string{"file/a", "file/b", "unit/a", "unit/b", "program/a", "x"}
@@ -163,12 +163,12 @@ func TestEveryDifferenceHasOneOwner(t *testing.T) {
 				owner[d.Path], now[d.Path] = s.Updater, d.To
 			}
 		}
-		if len(owner)+len(c.Left) != len(ds) || len(c.Left) != len(c.Verdicts) {
-			t.Fatalf("%d differences, %d have an owner, %d are left, %d verdicts", len(ds), len(owner), len(c.Left), len(c.Verdicts))
+		if len(owner)+len(c.Left) != len(ds) || len(c.Left) != len(c.Blockers) {
+			t.Fatalf("%d differences, %d have an owner, %d are left, %d blockers", len(ds), len(owner), len(c.Left), len(c.Blockers))
 		}
 		for _, d := range c.Left {
-			if !slices.ContainsFunc(c.Verdicts, func(v model.Verdict) bool { return strings.Contains(v.Message, d.Path+" of node") }) {
-				t.Fatalf("%s is left and not named: %+v", d.Path, c.Verdicts)
+			if !slices.ContainsFunc(c.Blockers, func(v model.Blocker) bool { return strings.Contains(v.Message, d.Path+" of node") }) {
+				t.Fatalf("%s is left and not named: %+v", d.Path, c.Blockers)
 			}
 			delete(q.Desired, d.Path)
 		}
@@ -177,7 +177,7 @@ func TestEveryDifferenceHasOneOwner(t *testing.T) {
 		}
 		for p, v := range q.Current {
 			if owner[p] == "" && now[p] != v {
-				t.Fatalf("%s was moved by nobody", p)
+				t.Fatalf("%s was moved by no updater", p)
 			}
 		}
 		if NotYet(model.NodePlan{Steps: c.Steps}, Node{Current: now}) != "" {
@@ -189,16 +189,16 @@ func TestEveryDifferenceHasOneOwner(t *testing.T) {
 	})
 }
 
-// A node's run has room for 32 steps: more is said here, not when it is refused by
-// the API server.
-func TestAPlanWithTooManyStepsIsAVerdict(t *testing.T) {
-	for n, verdicts := range map[int]int{mostSteps: 0, mostSteps + 1: 1} {
+// The run of a node holds at most 32 steps. The plan reports more steps as a blocker, before
+// the API server refuses the object.
+func TestAPlanWithTooManyStepsIsABlocker(t *testing.T) {
+	for n, blockers := range map[int]int{maxSteps: 0, maxSteps + 1: 1} {
 		want := Fields{}
 		for i := range n {
 			want[fmt.Sprint("x", i)] = "1"
 		}
-		if c := Cover([]Updater{oneEach(simple("u", "reload", "x"))}, Question{Desired: want}); len(c.Verdicts) != verdicts {
-			t.Errorf("%d steps: %+v", n, c.Verdicts)
+		if c := Cover([]Updater{oneEach(simple("u", "reload", "x"))}, Question{Desired: want}); len(c.Blockers) != blockers {
+			t.Errorf("%d steps: %+v", n, c.Blockers)
 		}
 	}
 }
@@ -222,13 +222,13 @@ func TestAnUpdaterCannotMoveTheQuestion(t *testing.T) {
 func TestBuiltinUpdatersConform(t *testing.T) {
 	for _, u := range Builtin() {
 		t.Run(u.Name, func(t *testing.T) {
-			if c := u.Claim(Question{}); len(c.Steps)+len(c.Verdicts) > 0 {
-				t.Fatalf("claims what nobody asked: %+v", c)
+			if c := u.Claim(Question{}); len(c.Steps)+len(c.Blockers) > 0 {
+				t.Fatalf("claims a field that was not asked for: %+v", c)
 			}
 			rapid.Check(t, func(t *rapid.T) {
 				in := clusters().Draw(t, "cluster")
 				n := rapid.SampledFrom(in.Nodes).Draw(t, "node")
-				q := Question{Input: &in, Node: n, Current: current(n), Desired: desired(&in, n)}
+				q := Question{Input: &in, Node: n, Current: currentFields(n), Desired: desiredFields(&in, n)}
 				q.Left = Differences(q.Current, q.Desired)
 				c := u.Claim(q)
 				for _, s := range c.Steps {

@@ -15,10 +15,10 @@ const (
 	deadlineRestart = 900
 )
 
-// configured makes the one step of an updater that brings a node to its rendered
-// configuration. The step names the configuration, so that the node does what was
-// planned, whatever is rendered meanwhile.
-func configured(q Question, id string, mine []model.Change, deadline int32) Claim {
+// configStep makes the one step of an updater that brings a node to its rendered
+// configuration. The step names the configuration, so that the node applies the planned
+// one even if a newer one is rendered meanwhile.
+func configStep(q Question, id string, mine []model.Change, deadline int32) Claim {
 	if q.Node.Config == nil {
 		return Claim{}
 	}
@@ -27,10 +27,10 @@ func configured(q Question, id string, mine []model.Change, deadline int32) Clai
 		Params: map[string]string{model.ParamConfig: q.Node.ConfigName}}
 	for _, c := range mine {
 		if want, ok := wants[c.Path]; !ok || want != c.To {
-			continue // somebody else wants that
+			continue // another updater sets that field
 		}
 		s.Changes = append(s.Changes, c)
-		if d := q.Node.Config.Disrupts(c.Path); rank[d] > rank[s.Disruption] {
+		if d := q.Node.Config.DisruptionOf(c.Path); rank[d] > rank[s.Disruption] {
 			s.Disruption = d
 		}
 	}
@@ -58,9 +58,9 @@ func rebootsFor(steps []model.Step) bool {
 	return false
 }
 
-// ofFiles are the differences of files, of those that only an OS image brings or of
+// fileChanges are the differences of files, of those that only an OS image brings or of
 // the others.
-func ofFiles(q Question, inImage bool) []model.Change {
+func fileChanges(q Question, inImage bool) []model.Change {
 	if q.Node.Config == nil {
 		return nil
 	}
@@ -68,30 +68,30 @@ func ofFiles(q Question, inImage bool) []model.Change {
 	for _, f := range q.Node.Config.Files {
 		only[PrefixFile+f.Path] = f.InImage
 	}
-	return slices.DeleteFunc(q.Of(PrefixFile), func(c model.Change) bool { return only[c.Path] != inImage })
+	return slices.DeleteFunc(q.ChangesBelow(PrefixFile), func(c model.Change) bool { return only[c.Path] != inImage })
 }
 
 // filesUpdater writes files and sets units.
 func filesUpdater() Updater {
 	return Updater{Name: "files", Claim: func(q Question) Claim {
-		out := configured(q, "files", append(ofFiles(q, false), q.Of(PrefixUnit)...), deadlineFiles)
+		out := configStep(q, "files", append(fileChanges(q, false), q.ChangesBelow(PrefixUnit)...), deadlineFiles)
 		for _, s := range out.Steps {
-			out.Verdicts = append(out.Verdicts, unheld(q, s.Changes)...)
+			out.Blockers = append(out.Blockers, missingFiles(q, s.Changes)...)
 		}
 		return out
 	}}
 }
 
-// unheld says which files of a configuration no bundle brings: the node would find
+// missingFiles says which files of a configuration no bundle brings: the node would find
 // out when it is cordoned.
-func unheld(q Question, mine []model.Change) []model.Verdict {
-	var out []model.Verdict
+func missingFiles(q Question, mine []model.Change) []model.Blocker {
+	var out []model.Blocker
 	for _, f := range q.Node.Config.Files {
 		if f.Payload == "" || q.Input == nil || !slices.ContainsFunc(mine, func(c model.Change) bool { return c.Path == PrefixFile+f.Path }) {
 			continue
 		}
-		v := model.Verdict{Reason: reasonPayloadMissing, Object: "Node/" + q.Node.Name}
-		switch p := q.Input.file(f.Payload, f.Digest, q.Node.Platform); {
+		v := model.Blocker{Reason: reasonPayloadMissing, Object: "Node/" + q.Node.Name}
+		switch p := q.Input.findFile(f.Payload, f.Digest, q.Node.Platform); {
 		case p == nil:
 			v.Message = "no approved bundle brings " + f.Payload + " with digest " + f.Digest + ", which node " + q.Node.Name + " is to have at " + f.Path
 			v.Fix = "make a bundle with payload:" + f.Payload + "=FILE, or correct name and digest in the NodeConfig (refit bundle inspect shows both)"
@@ -106,9 +106,9 @@ func unheld(q Question, mine []model.Change) []model.Verdict {
 	return out
 }
 
-// file finds a payload of any bundle, nil if there is none.
-func (in *Input) file(name, digest, platform string) *Payload {
-	for _, list := range [][]Payload{in.Payloads, in.Held} {
+// findFile finds a payload of any bundle, nil if there is none.
+func (in *Input) findFile(name, digest, platform string) *Payload {
+	for _, list := range [][]Payload{in.Payloads, in.OtherPayloads} {
 		for i := range list {
 			if p := &list[i]; p.Name == name && p.Digest == digest && (p.Platform == "" || p.Platform == platform) {
 				return p
@@ -121,7 +121,7 @@ func (in *Input) file(name, digest, platform string) *Payload {
 // programsUpdater replaces programs and network plugins that the bundle brings.
 func programsUpdater() Updater {
 	return Updater{Name: "programs", Claim: func(q Question) Claim {
-		mine := append(q.Of(PrefixProgram), q.Of(PathCNIPlugins)...)
+		mine := append(q.ChangesBelow(PrefixProgram), q.ChangesBelow(PathCNIPlugins)...)
 		s := model.Step{ID: "programs", Verb: "swap", Disruption: model.DisruptionRestart, DeadlineSeconds: deadlineRestart, Params: map[string]string{}}
 		for _, c := range mine {
 			if c.From == "" || c.To == "" { // nothing is installed by the way, and nothing removed
@@ -140,14 +140,14 @@ func programsUpdater() Updater {
 // sandboxUpdater tells the container runtime its sandbox image.
 func sandboxUpdater() Updater {
 	return Updater{Name: "sandbox-image", Claim: func(q Question) Claim {
-		return configured(q, "sandbox-image", q.Of(PathSandboxImage), deadlineRestart)
+		return configStep(q, "sandbox-image", q.ChangesBelow(PathSandboxImage), deadlineRestart)
 	}}
 }
 
 // kubeletConfigUpdater lays fields over the kubelet's configuration.
 func kubeletConfigUpdater() Updater {
 	return Updater{Name: "kubelet-config", Claim: func(q Question) Claim {
-		return configured(q, "kubelet-config", q.Of(PathKubeletConfig), deadlineRestart)
+		return configStep(q, "kubelet-config", q.ChangesBelow(PathKubeletConfig), deadlineRestart)
 	}}
 }
 
@@ -165,17 +165,17 @@ const kubeletClient = "kubelet-client"
 func certificatesUpdater() Updater {
 	return Updater{Name: "certificates", Claim: func(q Question) Claim {
 		var mine, kubelets []model.Change
-		for _, c := range q.Of(PrefixCertificate) {
+		for _, c := range q.ChangesBelow(PrefixCertificate) {
 			if c.Path == PrefixCertificate+kubeletClient {
 				kubelets = append(kubelets, c)
 				continue
 			}
 			mine = append(mine, c)
 		}
-		out := configured(q, "certificates", mine, deadlineCertificates)
+		out := configStep(q, "certificates", mine, deadlineCertificates)
 		if q.Node.Config != nil {
-			out.Refusals = append(out.Refusals, refuse(kubelets, "the kubelet renews its own certificate, when most of its life is over (rotateCertificates)",
-				"wait, or look at the log of kubelet.service on the node; take kubelet-client out of the NodeConfig until then").Refusals...)
+			out.Refusals = append(out.Refusals, refuseChanges(kubelets, "the kubelet renews its own certificate, when most of its life is over (rotateCertificates)",
+				"wait, or check the log of kubelet.service on the node; take kubelet-client out of the NodeConfig until then").Refusals...)
 		}
 		for i := range out.Steps {
 			s := &out.Steps[i]

@@ -26,21 +26,21 @@ func init() {
 	stories["a file that asks for a drain drains the node"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), edge(model.DisruptionDrain), Fields{"file//etc/sysctl.d/90-edge.conf": edge("").Files[0].Value(), "unit/edge.service": "enabled"}))
 	stories["a file that is read at boot restarts the machine once"] = input(only, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionReboot), nil))
-	stories["the kubelet's own certificate is not renewed by anybody else"] = input(only, cp("n1", old),
+	stories["only the kubelet renews its own certificate"] = input(only, cp("n1", old),
 		configuredNode(cp("n2", old), model.NodeConfig{Certificates: []model.ConfigCertificate{{Name: "apiserver", DaysLeft: 90}, {Name: "kubelet-client", DaysLeft: 90}}},
 			Fields{"certificate/apiserver": "2025-12-20 to 2026-12-20", "certificate/kubelet-client": "2025-12-20 to 2026-12-20"}))
 	motd := model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "root", Payload: "file.motd", Digest: "sha256:m", Disruption: model.DisruptionNone}}}
 	stories["a file of a bundle that the nodes hold"] = input(func(in *Input) {
 		only(in)
-		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: 5}}
+		in.OtherPayloads = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: 5}}
 	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
 	stories["a file that no bundle brings"] = input(func(in *Input) {
 		only(in)
-		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:other", Size: 5}}
+		in.OtherPayloads = []Payload{{Name: "file.motd", Digest: "sha256:other", Size: 5}}
 	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
 	stories["a file of a bundle that is too large"] = input(func(in *Input) {
 		only(in)
-		in.Held = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: model.MaxFile + 1}}
+		in.OtherPayloads = []Payload{{Name: "file.motd", Digest: "sha256:m", Size: model.MaxFile + 1}}
 	}, cp("n1", old), configuredNode(worker("n2", old), motd, nil))
 	bios := model.NodeConfig{External: []model.ConfigField{{Path: "bios/main", Value: "1.2", File: "/sys/b"}, {Path: "nic/eth0", Value: "8", File: "/run/n"}},
 		Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "root", Disruption: model.DisruptionNone}}}
@@ -58,8 +58,8 @@ func init() {
 		offers(Offer{Updater: "a", Asked: both, Refused: "not this board"}, Offer{Updater: "b", Asked: []string{"nic/eth0"}, Silent: "it does not answer in time"}))
 	stories["an external updater that has not answered yet"] = input(only, cp("n1", old), offers(Offer{Updater: "a", Asked: both, Pending: true}))
 	unseen := configuredNode(worker("n2", old), edge(model.DisruptionNone), nil)
-	unseen.Unseen = true
-	stories["a node that was not looked at yet for its configuration"] = input(only, cp("n1", old), unseen)
+	unseen.Unobserved = true
+	stories["a node whose configuration was not observed yet"] = input(only, cp("n1", old), unseen)
 	stories["Kubernetes and a configuration go in one move"] = input(nil, cp("n1", old), configuredNode(worker("n2", old), edge(model.DisruptionReload), nil))
 }
 

@@ -6,9 +6,9 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// checkEnd looks at the cluster as the plan would leave it: no kubelet may be
-// newer than the oldest API server, none more than three minors behind.
-func (p *planner) checkEnd() {
+// checkSkewAtEnd checks the cluster as the plan would leave it: no kubelet may be newer
+// than the oldest API server, none more than three minors behind.
+func (p *planner) checkSkewAtEnd() {
 	planned := map[string]bool{}
 	for _, np := range p.out.Plan.Nodes {
 		planned[np.Node] = true
@@ -19,15 +19,15 @@ func (p *planner) checkEnd() {
 	}
 	for _, n := range p.in.Nodes {
 		if v := p.skewAtEnd(n, planned[n.Name], oldest); v != nil {
-			p.out.Verdicts = append(p.out.Verdicts, *v)
+			p.out.Blockers = append(p.out.Blockers, *v)
 		}
 	}
 }
 
 // skewAtEnd says why a node would not go with the oldest API server, nil if it
 // would.
-func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Verdict {
-	v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
+func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Blocker {
+	v := model.Blocker{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
 	to := p.in.Target.Kubernetes
 	limited := len(p.in.Only) > 0
 	switch {
@@ -39,7 +39,7 @@ func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Verdict 
 		if limited {
 			v.Fix, v.Waiting = "move the control plane first", true
 		}
-	case !planned && p.moves() && tooFarBehind(n.Kubelet, oldest):
+	case !planned && p.movesNodes() && tooFarBehind(n.Kubelet, oldest):
 		v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
 		v.Fix = "put the node into an UpdatePool or remove it from the cluster"
 	default:
@@ -54,7 +54,7 @@ func tooFarBehind(kubelet, apiServer string) bool {
 	return less(kubelet, apiServer) && minorsBetween(kubelet, apiServer) > 3
 }
 
-func (p *planner) moves() bool { return len(p.out.Plan.Nodes) > 0 }
+func (p *planner) movesNodes() bool { return len(p.out.Plan.Nodes) > 0 }
 
 // oldestAPIServer after the plan; empty if none is known.
 func (p *planner) oldestAPIServer(planned map[string]bool) string {

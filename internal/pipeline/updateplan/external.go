@@ -13,10 +13,10 @@ const External = "external/"
 // would, in seconds.
 const deadlineExternal = 3600
 
-// Left are the differences of a node that no built-in updater covers; is is the node
+// UncoveredChanges are the differences of a node that no built-in updater covers; is is the node
 // as these leave it, want what is desired of it.
-func Left(in *Input, n Node) (left []model.Change, is, want Fields) {
-	q := Question{Input: in, Node: n, Current: current(n), Desired: desired(in, n)}
+func UncoveredChanges(in *Input, n Node) (left []model.Change, is, want Fields) {
+	q := Question{Input: in, Node: n, Current: currentFields(n), Desired: desiredFields(in, n)}
 	c := Cover(Builtin(), q)
 	for _, s := range c.Steps {
 		for _, d := range s.Changes {
@@ -35,11 +35,11 @@ func offered(n Node) []Updater {
 	return out
 }
 
-// claim takes what it said that it moves. The controller calls it for the step, after
-// the node's own steps; what was done is judged by what the agent sees.
+// claim takes what it said that it moves. The controller calls it for the step, after the
+// node's own steps; the agent's observation decides whether it is done.
 func (o Offer) claim(q Question) Claim {
 	s := model.Step{ID: "external-" + o.Updater, Verb: "update", By: model.ByController, Disruption: model.DisruptionDrain, DeadlineSeconds: deadlineExternal,
-		NotReversible: "nobody can ask Updater " + o.Updater + " to take back what it did"}
+		NotReversible: "refit cannot ask Updater " + o.Updater + " to undo its changes"}
 	if o.Harmless {
 		s.Disruption = model.DisruptionNone
 	}
@@ -84,8 +84,8 @@ func waitsForOffer(n Node, path string) bool {
 	return slices.ContainsFunc(n.Offers, func(o Offer) bool { return (o.Pending || o.Silent != "") && slices.Contains(o.Asked, path) })
 }
 
-// OfExternal reports whether a step is an external updater's, and whose.
-func OfExternal(s model.Step) (updater string, ok bool) {
+// ExternalUpdater reports whether a step is an external updater's, and whose.
+func ExternalUpdater(s model.Step) (updater string, ok bool) {
 	if len(s.Updater) > len(External) && s.Updater[:len(External)] == External {
 		return s.Updater[len(External):], true
 	}
@@ -102,7 +102,7 @@ func NotYetExternal(np model.NodePlan, n Node) (step *model.Step, says string, o
 		if missing == "" {
 			continue
 		}
-		if _, ext := OfExternal(*s); !ext {
+		if _, ext := ExternalUpdater(*s); !ext {
 			own = true
 		} else if step == nil {
 			step, says = s, missing

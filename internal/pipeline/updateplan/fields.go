@@ -35,9 +35,9 @@ const (
 	PathKubeletConfig = "kubelet/config" // the hash of the own drop-in
 )
 
-// payloadPath is the field that a payload of a bundle is wanted for, "" if none:
-// the versions of kubelet and kubeadm are fields of their own, and most files of a
-// bundle are no programs of a node.
+// payloadPath is the field that a payload of a bundle changes, "" if none. The versions of
+// kubelet and kubeadm are fields of their own, and most files of a bundle are not programs
+// of a node.
 func payloadPath(name string) string {
 	switch {
 	case name == bundle.PayloadCNIPlugins:
@@ -48,8 +48,8 @@ func payloadPath(name string) string {
 	return ""
 }
 
-// current is all that is known of what runs on a node.
-func current(n Node) Fields {
+// currentFields are the observed fields of a node.
+func currentFields(n Node) Fields {
 	out := Fields{PathKubelet: n.Kubelet, PathNodeConfig: n.Kubelet}
 	if n.ControlPlane {
 		out[PathControlPlane] = n.ControlPlaneVersion
@@ -60,8 +60,8 @@ func current(n Node) Fields {
 	return out
 }
 
-// desired is all that somebody wants of a node.
-func desired(in *Input, n Node) Fields {
+// desiredFields are all fields that the bundle and the NodeConfigs set for a node.
+func desiredFields(in *Input, n Node) Fields {
 	out := Fields{}
 	if to := in.Target.Kubernetes; to != "" {
 		out[PathKubelet], out[PathNodeConfig] = to, to
@@ -70,7 +70,7 @@ func desired(in *Input, n Node) Fields {
 		}
 	}
 	for _, p := range in.Payloads {
-		p.want(n, out)
+		p.addDesired(n, out)
 	}
 	for p, v := range n.Desired {
 		out[p] = v
@@ -78,9 +78,9 @@ func desired(in *Input, n Node) Fields {
 	return out
 }
 
-// want adds the field that a payload is for. A program of the bundle is wanted
+// addDesired adds the field that a payload is for. A program of the bundle is wanted
 // where the node has one of that name: nothing is installed by the way.
-func (p Payload) want(n Node, out Fields) {
+func (p Payload) addDesired(n Node, out Fields) {
 	path := payloadPath(p.Name)
 	if path == "" || p.Digest == "" || n.Current[path] == "" || p.Platform != "" && p.Platform != n.Platform {
 		return
@@ -102,8 +102,8 @@ func Equal(path, have, want string) bool {
 	return have == want
 }
 
-// Differences lists in what current is not as desired, by path. A path that
-// nobody wants is never a difference; one that is wanted empty is to go.
+// Differences lists in what current is not as desired, by path. A path that is not desired
+// is never a difference; one that is desired empty is to be removed.
 func Differences(current, desired Fields) []model.Change {
 	var out []model.Change
 	for path, want := range desired {
@@ -115,15 +115,15 @@ func Differences(current, desired Fields) []model.Change {
 	return out
 }
 
-// NotYet says what of a node's plan is not so on the node, empty if all is. It
-// compares what was observed with what the steps were to change, whoever says
-// that they have run.
+// NotYet says what of a node's plan is not so on the node, empty if all is. It compares
+// the observed fields with the changes of the steps, and does not rely on reports that the
+// steps have run.
 func NotYet(np model.NodePlan, n Node) string {
-	observed := current(n)
+	observed := currentFields(n)
 	for _, s := range np.Steps {
 		for _, c := range s.Changes {
 			if have := observed[c.Path]; !Equal(c.Path, have, c.To) {
-				return "its " + c.Path + " is " + value(have) + ", not " + value(c.To)
+				return "its " + c.Path + " is " + displayValue(have) + ", not " + displayValue(c.To)
 			}
 		}
 	}
@@ -142,8 +142,8 @@ func MovesKubernetes(np model.NodePlan) bool {
 	return false
 }
 
-// value of a field for people.
-func value(v string) string {
+// displayValue of a field for people.
+func displayValue(v string) string {
 	if v == "" {
 		return "not there"
 	}

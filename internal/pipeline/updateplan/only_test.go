@@ -49,11 +49,11 @@ func TestOnlySomeNodes(t *testing.T) {
 				}
 			}
 			var reasons []string
-			for _, v := range out.Verdicts {
+			for _, v := range out.Blockers {
 				reasons = append(reasons, v.Reason)
 			}
 			if diff := cmp.Diff([]any{tc.nodes, tc.verb, tc.reasons}, []any{nodes, verb, reasons}); diff != "" {
-				t.Errorf("(-want +got): %s\n%+v", diff, out.Verdicts)
+				t.Errorf("(-want +got): %s\n%+v", diff, out.Blockers)
 			}
 		})
 	}

@@ -7,20 +7,20 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// prefixOS is of the paths of a node's OS: its image by digest, and refit's own kernel
-// arguments. The agent says beside them how the OS is moved, and why it cannot be.
+// prefixOS begins the paths of a node's OS: its image by digest, and refit's own kernel
+// arguments. The agent reports in addition how the OS is updated, or why it cannot be.
 const (
 	prefixOS          = "os/"
 	pathOSDriver      = "os/driver"
 	pathOSUnsupported = "os/unsupported"
 )
 
-// deadlineOS is for fetching, staging, a restart of the machine and its coming up, and
-// for going back if it does not, in seconds.
+// deadlineOS is for fetching, staging, a restart of the machine and its coming up, and for
+// a rollback if it does not come up, in seconds.
 const deadlineOS = 3600
 
 // deadlineOf is deadlineOS, and more where the node may take longer to be Ready than
-// usual: there, and again when it went back.
+// usual: once for the new image, and once for a rollback.
 func deadlineOf(c *model.NodeConfig) int32 {
 	if c == nil {
 		return deadlineOS
@@ -28,17 +28,17 @@ func deadlineOf(c *model.NodeConfig) int32 {
 	return deadlineOS + 2*max(0, c.OS.ReadyWithin()-model.OSReadySeconds)
 }
 
-// osImageUpdater boots a node into an image. It comes last: what other updaters wrote
-// is there when the machine restarts, and is taken back after it has gone back. What
-// is below /usr comes with the image, and with nothing else.
+// osImageUpdater boots a node into an image. It comes last: the files of other updaters
+// are there when the machine restarts, and are undone after a rollback. Files below /usr
+// come with the image only.
 func osImageUpdater() Updater {
 	return Updater{Name: "os-image", Claim: func(q Question) Claim {
-		mine, brought := q.Of(prefixOS), ofFiles(q, true)
+		mine, brought := q.ChangesBelow(prefixOS), fileChanges(q, true)
 		if len(mine) == 0 {
-			return refuse(brought, "the node runs the image that brings it, and has it otherwise: something lies over /usr, or changed it there",
+			return refuseChanges(brought, "the node runs the image that brings it, and has it otherwise: an overlay hides it, or it was changed there",
 				"`bootc status`, `ostree admin status` and `systemd-sysext status` on the node say what; a restart ends an overlay")
 		}
-		out := configured(q, "os-image", append(mine, brought...), deadlineOf(q.Node.Config))
+		out := configStep(q, "os-image", append(mine, brought...), deadlineOf(q.Node.Config))
 		for i := range out.Steps {
 			if q.Current[pathOSDriver] == "sysext" { // it is laid over /usr, and the machine goes on
 				out.Steps[i].Disruption = model.DisruptionDrain
@@ -50,7 +50,7 @@ func osImageUpdater() Updater {
 
 // withoutOS leaves out what is wanted of an OS that cannot be moved, and says so: the
 // rest of the node is updated all the same.
-func withoutOS(n Node, want Fields) []model.Verdict {
+func withoutOS(n Node, want Fields) []model.Blocker {
 	why := n.Current[pathOSUnsupported]
 	if why == "" {
 		return nil
@@ -65,14 +65,14 @@ func withoutOS(n Node, want Fields) []model.Verdict {
 	if !wanted {
 		return nil
 	}
-	return []model.Verdict{{Reason: reasonOSUnsupported, Object: "Node/" + n.Name, Message: "the OS of node " + n.Name + " stays as it is: " + why,
+	return []model.Blocker{{Reason: reasonOSUnsupported, Object: "Node/" + n.Name, Message: "the OS of node " + n.Name + " stays as it is: " + why,
 		Fix: "put the node into a pool without an OSImage and kernel arguments, or install it from an image"}}
 }
 
-// again has the files and units of a configuration looked at once more when the image
-// is booted: what came of /etc is libostree's merge, and units that the image brings
-// can be started only then.
-func again(n Node, steps []model.Step) []model.Step {
+// repeatFiles applies the files and units of a configuration again when the image is
+// booted. libostree has merged /etc by then, and units of the image can be started only
+// then.
+func repeatFiles(n Node, steps []model.Step) []model.Step {
 	if n.Config == nil || len(n.Config.Files)+len(n.Config.Units) == 0 || !slices.ContainsFunc(steps, func(s model.Step) bool { return s.Updater == "os-image" }) {
 		return steps
 	}
@@ -80,9 +80,9 @@ func again(n Node, steps []model.Step) []model.Step {
 		Params: map[string]string{model.ParamConfig: n.ConfigName}, DeadlineSeconds: deadlineFiles})
 }
 
-// Boots is the name of the configuration whose image a node's plan has it boot; empty
+// ConfigToBoot is the name of the configuration whose image a node's plan has it boot; empty
 // if it boots no other.
-func Boots(np *model.NodePlan) string {
+func ConfigToBoot(np *model.NodePlan) string {
 	for _, s := range np.Steps {
 		if s.Updater == "os-image" && slices.ContainsFunc(s.Changes, func(c model.Change) bool { return c.Path == model.FieldOSImage }) {
 			return s.Params[model.ParamConfig]

@@ -8,10 +8,10 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// verdictsOf lists "reason object" of an outcome.
-func verdictsOf(o Outcome) []string {
+// blockersOf lists "reason object" of an outcome.
+func blockersOf(o Outcome) []string {
 	out := []string{}
-	for _, v := range o.Verdicts {
+	for _, v := range o.Blockers {
 		out = append(out, v.Reason+" "+v.Object)
 	}
 	return out
@@ -51,15 +51,15 @@ func TestHowFarAKubeletMayStayBehind(t *testing.T) {
 				tc.change(&in)
 			}
 			o := Make(in)
-			got := slices.DeleteFunc(verdictsOf(o), func(v string) bool { return strings.HasPrefix(v, "OlderThan") })
+			got := slices.DeleteFunc(blockersOf(o), func(v string) bool { return strings.HasPrefix(v, "OlderThan") })
 			if name == "a worker in no pool that is newer" {
 				got = slices.DeleteFunc(got, func(v string) bool { return v == "VersionSkew Node/w9" })
 			}
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("%v, want %v\n%s", got, tc.want, tell(o))
 			}
-			if len(tc.want) == 1 && sentence(o.Verdicts[0]) != "VersionSkew: node w9 would stay at kubelet v1.32.1 under an API server at v1.36.3: more than three minor versions | put the node into an UpdatePool or remove it from the cluster | Node/w9" {
-				t.Error(sentence(o.Verdicts[0]))
+			if len(tc.want) == 1 && sentence(o.Blockers[0]) != "VersionSkew: node w9 would stay at kubelet v1.32.1 under an API server at v1.36.3: more than three minor versions | put the node into an UpdatePool or remove it from the cluster | Node/w9" {
+				t.Error(sentence(o.Blockers[0]))
 			}
 		})
 	}
@@ -79,17 +79,17 @@ func TestTheEndOfAPlan(t *testing.T) {
 		"a patch ahead of the API server is none":        {[]Node{cp("n1", "v1.36.0"), worker("w1", old, "all")}, nil, []string{}},
 		"the control plane of a part moves by itself":    {[]Node{cp("n1", old, "all"), cp("n2", old, "all"), worker("w1", old, "all")}, []string{"n1"}, []string{}},
 		"a worker of a part waits for the control plane": {[]Node{cp("n1", old, "all"), worker("w1", old, "all")}, []string{"w1"}, []string{"VersionSkew Node/w1"}},
-		"one of two that nobody knows":                   {[]Node{cp("n1", "v1.36.3"), {Name: "n2", ControlPlane: true, Kubelet: "v1.36.3", Platform: "linux/amd64"}, worker("w1", old, "all")}, nil, []string{}},
+		"one of two is unknown":                          {[]Node{cp("n1", "v1.36.3"), {Name: "n2", ControlPlane: true, Kubelet: "v1.36.3", Platform: "linux/amd64"}, worker("w1", old, "all")}, nil, []string{}},
 		"a worker that says a version of an API server":  {[]Node{cp("n1", "v1.36.3"), worker("w1", old, "all"), {Name: "w2", Kubelet: "v1.36.3", ControlPlaneVersion: "v1.30.0", Platform: "linux/amd64"}}, nil, []string{}},
-		"an API server that nobody knows is no limit":    {[]Node{{Name: "n1", ControlPlane: true, Kubelet: "v1.36.3", Platform: "linux/amd64"}, worker("w1", old, "all")}, nil, []string{}},
+		"an unknown API server is no limit":              {[]Node{{Name: "n1", ControlPlane: true, Kubelet: "v1.36.3", Platform: "linux/amd64"}, worker("w1", old, "all")}, nil, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := Make(input(func(in *Input) { in.Pools, in.Only = pools("all", 0), tc.only; in.KubeadmVersion = "v1.36.3" }, tc.nodes...))
-			if got := verdictsOf(o); !slices.Equal(got, tc.want) {
+			if got := blockersOf(o); !slices.Equal(got, tc.want) {
 				t.Errorf("%v, want %v\n%s", got, tc.want, tell(o))
 			}
-			for _, v := range o.Verdicts {
+			for _, v := range o.Blockers {
 				if v.Waiting != (tc.only != nil) {
 					t.Errorf("waits %t: %+v", v.Waiting, v)
 				}
@@ -127,7 +127,7 @@ func TestOlderThanWhatRuns(t *testing.T) {
 			tc.change(&in)
 		}
 		got := []string{}
-		for _, v := range older(&in) {
+		for _, v := range checkDowngrade(&in) {
 			got = append(got, v.Reason+" "+v.Object)
 			if v.Fix == "" || v.Waiting {
 				t.Errorf("%s: %+v", name, v)
@@ -139,7 +139,7 @@ func TestOlderThanWhatRuns(t *testing.T) {
 	}
 	in := input(nil, half)
 	in.Target.Kubernetes = "v1.36.1"
-	if v := older(&in)[0]; v.Message != "node n1 runs Kubernetes v1.36.3, the bundle brings the older v1.36.1" {
+	if v := checkDowngrade(&in)[0]; v.Message != "node n1 runs Kubernetes v1.36.3, the bundle brings the older v1.36.1" {
 		t.Error(v.Message)
 	}
 }
@@ -171,12 +171,12 @@ func TestSkewOfANode(t *testing.T) {
 		"one minor":             {"v1.35.4", "v1.35.4", "v1.36.3", nil},
 		"two minors":            {"v1.34.1", "", "v1.36.3", []string{"the kubelet of node n1 runs v1.34.1; v1.36.3 is 2 minor versions ahead, and kubeadm moves one at a time | first update with a bundle of v1.35"}},
 		"the control plane too": {"v1.34.1", "v1.33.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.34.1; v1.36.3 is 2 minor versions ahead", "the control plane of node n1 runs v1.33.0; v1.36.3 is 3 minor versions ahead, and kubeadm moves one at a time | first update with a bundle of v1.34"}},
-		"back over a minor":     {"v1.37.0", "v1.36.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.37.0; kubeadm cannot take it back over a minor version to v1.36.3 | take a bundle of the minor version that runs"}},
+		"back over a minor":     {"v1.37.0", "v1.36.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.37.0; kubeadm cannot downgrade it to the earlier minor version v1.36.3 | use a bundle of the minor version that runs"}},
 		"back within a minor":   {"v1.36.5", "v1.36.5", "v1.36.3", nil},
 		"no target":             {"v1.30.0", "v1.30.0", "", nil},
 		"nothing is known":      {"", "", "v1.36.3", nil},
 	} {
-		vs := skew(&Input{Target: model.Target{Kubernetes: tc.to}}, Node{Name: "n1", Kubelet: tc.kubelet, ControlPlaneVersion: tc.api})
+		vs := checkSkew(&Input{Target: model.Target{Kubernetes: tc.to}}, Node{Name: "n1", Kubelet: tc.kubelet, ControlPlaneVersion: tc.api})
 		if len(vs) != len(tc.want) {
 			t.Errorf("%s: %+v", name, vs)
 			continue
@@ -189,7 +189,8 @@ func TestSkewOfANode(t *testing.T) {
 	}
 }
 
-// A node of the plan moves, however far behind it is: that is said by its own rule.
+// A node of the plan is never reported as left behind: the skew rule reports how far it
+// lags.
 func TestAPlannedNodeIsNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	p := &planner{in: &Input{Target: target136}, out: &Outcome{}}
@@ -230,7 +231,7 @@ func TestWhatAClaimMustSay(t *testing.T) {
 		"one of them":                         {model.Step{Changes: []model.Change{a}}, ""},
 		"nothing":                             {model.Step{ID: "s"}, ""},
 		"the same path twice":                 {model.Step{ID: "s", Changes: []model.Change{a, a}}, "its step s claims file//a, which is not left to change"},
-		"a path that nobody wants":            {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//c", To: "1"}}}, "its step s claims file//c, which is not left to change"},
+		"a path that is not desired":          {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//c", To: "1"}}}, "its step s claims file//c, which is not left to change"},
 		"a path that is as it should":         {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//d", From: "1", To: "1"}}}, "its step s claims file//d, which is not left to change"},
 		"a path that is there and not wanted": {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//e", From: "1"}}}, "its step s claims file//e, which is not left to change"},
 		"from what it is not":                 {model.Step{ID: "s", Changes: []model.Change{a, {Path: "file//b", From: "9", To: "2"}}}, "its step s moves file//b from 9 to 2, and it was asked for 1 to 2"},
@@ -253,8 +254,8 @@ func TestWhatAClaimMustSay(t *testing.T) {
 				}
 				return
 			}
-			if len(out.Left) != 2 || len(out.Verdicts) != 2 || tc.why != "" && !strings.Contains(out.Verdicts[0].Message, "u: "+tc.why) {
-				t.Errorf("%+v", out.Verdicts)
+			if len(out.Left) != 2 || len(out.Blockers) != 2 || tc.why != "" && !strings.Contains(out.Blockers[0].Message, "u: "+tc.why) {
+				t.Errorf("%+v", out.Blockers)
 			}
 		})
 	}
@@ -280,8 +281,8 @@ func TestNamesAndNumberOfSteps(t *testing.T) {
 		if len(out.Steps) != n || out.Steps[0].ID != "s" || out.Steps[1].ID != "s-2" || out.Steps[2].ID != "s-3" {
 			t.Errorf("%+v", out.Steps)
 		}
-		if (len(out.Verdicts) == 1) != (n > 31) {
-			t.Errorf("%d steps: %+v", n, out.Verdicts)
+		if (len(out.Blockers) == 1) != (n > 31) {
+			t.Errorf("%d steps: %+v", n, out.Blockers)
 		}
 	}
 }
@@ -330,7 +331,7 @@ func TestNotYet(t *testing.T) {
 		}
 	}
 	for updater, want := range map[string]string{"external/bios": "bios", "external/": "", "files": "", "externalbios": ""} {
-		if got, ok := OfExternal(model.Step{Updater: updater}); got != want || ok != (want != "") {
+		if got, ok := ExternalUpdater(model.Step{Updater: updater}); got != want || ok != (want != "") {
 			t.Errorf("%s: %q %t", updater, got, ok)
 		}
 	}
@@ -344,29 +345,29 @@ func TestPayloadsOfANode(t *testing.T) {
 		payloads []Payload
 		want     string
 	}{
-		"for its platform":                 {[]Payload{{Name: "containerd", Platform: "linux/amd64", Digest: "amd"}}, "amd"},
-		"for any":                          {[]Payload{{Name: "containerd", Digest: "any"}}, "any"},
-		"for another":                      {[]Payload{{Name: "containerd", Platform: "linux/arm64", Digest: "arm"}}, ""},
-		"its platform's before any's":      {[]Payload{{Name: "containerd", Platform: "linux/amd64", Digest: "amd"}, {Name: "containerd", Digest: "any"}}, "amd"},
-		"also when any's comes first":      {[]Payload{{Name: "containerd", Digest: "any"}, {Name: "containerd", Platform: "linux/amd64", Digest: "amd"}}, "amd"},
-		"a program that it does not have":  {[]Payload{{Name: "crio", Digest: "any"}}, ""},
-		"a payload that is no program":     {[]Payload{{Name: "manual.pdf", Digest: "any"}}, ""},
-		"a payload whose digest is nobody": {[]Payload{{Name: "containerd"}}, ""},
+		"for its platform":                {[]Payload{{Name: "containerd", Platform: "linux/amd64", Digest: "amd"}}, "amd"},
+		"for any":                         {[]Payload{{Name: "containerd", Digest: "any"}}, "any"},
+		"for another":                     {[]Payload{{Name: "containerd", Platform: "linux/arm64", Digest: "arm"}}, ""},
+		"its platform's before any's":     {[]Payload{{Name: "containerd", Platform: "linux/amd64", Digest: "amd"}, {Name: "containerd", Digest: "any"}}, "amd"},
+		"also when any's comes first":     {[]Payload{{Name: "containerd", Digest: "any"}, {Name: "containerd", Platform: "linux/amd64", Digest: "amd"}}, "amd"},
+		"a program that it does not have": {[]Payload{{Name: "crio", Digest: "any"}}, ""},
+		"a payload that is no program":    {[]Payload{{Name: "manual.pdf", Digest: "any"}}, ""},
+		"a payload without a digest":      {[]Payload{{Name: "containerd"}}, ""},
 	} {
-		got := desired(&Input{Payloads: tc.payloads}, n)
+		got := desiredFields(&Input{Payloads: tc.payloads}, n)
 		if len(got) > 1 || got["program/containerd"] != tc.want || tc.want == "" && len(got) != 0 {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	in := &Input{Payloads: []Payload{{Name: "file.a", Digest: "1", Platform: "linux/arm64"}, {Name: "file.b", Digest: "2"}}, Held: []Payload{{Name: "file.a", Digest: "1", Platform: "linux/amd64", Size: 7}, {Name: "file.c", Digest: "2"}}}
-	if p := in.file("file.a", "1", "linux/amd64"); p == nil || p.Size != 7 {
+	in := &Input{Payloads: []Payload{{Name: "file.a", Digest: "1", Platform: "linux/arm64"}, {Name: "file.b", Digest: "2"}}, OtherPayloads: []Payload{{Name: "file.a", Digest: "1", Platform: "linux/amd64", Size: 7}, {Name: "file.c", Digest: "2"}}}
+	if p := in.findFile("file.a", "1", "linux/amd64"); p == nil || p.Size != 7 {
 		t.Errorf("%+v", p)
 	}
-	if p := in.file("file.b", "2", "linux/amd64"); p == nil {
+	if p := in.findFile("file.b", "2", "linux/amd64"); p == nil {
 		t.Error("one for any platform")
 	}
 	for _, miss := range [][3]string{{"file.a", "1", "linux/s390x"}, {"file.a", "2", "linux/amd64"}, {"file.z", "2", "linux/amd64"}} {
-		if p := in.file(miss[0], miss[1], miss[2]); p != nil {
+		if p := in.findFile(miss[0], miss[1], miss[2]); p != nil {
 			t.Errorf("%v: %+v", miss, p)
 		}
 	}
@@ -384,13 +385,13 @@ func TestLeft(t *testing.T) {
 	t.Parallel()
 	n := with(worker("w1", "v1.36.3"), Fields{"firmware/bios": "1.0"}, Fields{"firmware/bios": "1.1"})
 	in := input(nil, cp("n1", "v1.36.3"), n)
-	left, is, want := Left(&in, n)
+	left, is, want := UncoveredChanges(&in, n)
 	if len(left) != 1 || left[0].Path != "firmware/bios" || is["firmware/bios"] != "1.0" || want["firmware/bios"] != "1.1" {
 		t.Errorf("%+v %v %v", left, is, want)
 	}
 	in = input(nil, cp("n1", "v1.36.3"), worker("w1", old))
 	in.KubeadmVersion = "v1.36.3"
-	left, is, _ = Left(&in, worker("w1", old))
+	left, is, _ = UncoveredChanges(&in, worker("w1", old))
 	if len(left) != 0 || is[PathKubelet] != "v1.36.3" {
 		t.Errorf("what the others move has moved: %+v %v", left, is)
 	}

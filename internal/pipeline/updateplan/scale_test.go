@@ -30,7 +30,7 @@ func BenchmarkMake30000(b *testing.B) {
 	in := large(30000)
 	for b.Loop() {
 		if out := updateplan.Make(in); len(out.Plan.Nodes) != 30000 {
-			b.Fatalf("%d nodes planned, %v", len(out.Plan.Nodes), out.Verdicts)
+			b.Fatalf("%d nodes planned, %v", len(out.Plan.Nodes), out.Blockers)
 		}
 	}
 }

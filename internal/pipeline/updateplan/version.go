@@ -4,24 +4,24 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/refit-dev/refit/internal/kubeversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
 )
 
 // same reports whether two versions are equal, build included.
-func same(a, b string) bool { return kubeversion.Same(a, b) }
+func same(a, b string) bool { return componentversion.SameKubernetes(a, b) }
 
 // less reports whether a is older than b; false if either cannot be read.
-func less(a, b string) bool { return kubeversion.Less(a, b) }
+func less(a, b string) bool { return componentversion.LessKubernetes(a, b) }
 
-// minorsBetween is how many minor versions lie between, without sign; 0 if
-// either cannot be read.
+// minorsBetween is the distance in minor versions, without sign; 0 if either does not
+// parse.
 func minorsBetween(a, b string) int {
-	x, okA := kubeversion.Plain(a)
-	if y, okB := kubeversion.Plain(b); okA && okB && x[0] == y[0] {
+	x, okA := componentversion.PlainKubernetes(a)
+	if y, okB := componentversion.PlainKubernetes(b); okA && okB && x[0] == y[0] {
 		return max(x[1]-y[1], y[1]-x[1])
 	}
-	va, vb := kubeversion.Parse(a), kubeversion.Parse(b)
+	va, vb := componentversion.ParseKubernetes(a), componentversion.ParseKubernetes(b)
 	if va == nil || vb == nil {
 		return 0
 	}
@@ -32,20 +32,20 @@ func minorsBetween(a, b string) int {
 	return max(d, -d)
 }
 
-// skew checks one node's move: one minor at a time, no way back over a minor.
-func skew(in *Input, n Node) []model.Verdict {
-	var out []model.Verdict
+// checkSkew checks one node's move: one minor at a time, no way back over a minor.
+func checkSkew(in *Input, n Node) []model.Blocker {
+	var out []model.Blocker
 	to := in.Target.Kubernetes
 	for _, part := range []struct{ what, from string }{{"kubelet", n.Kubelet}, {"control plane", n.ControlPlaneVersion}} {
 		if part.from == "" || to == "" {
 			continue
 		}
 		minors := minorsBetween(part.from, to)
-		v := model.Verdict{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
+		v := model.Blocker{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
 		switch {
 		case less(to, part.from) && minors > 0:
-			v.Message = fmt.Sprintf("the %s of node %s runs %s; kubeadm cannot take it back over a minor version to %s", part.what, n.Name, part.from, to)
-			v.Fix = "take a bundle of the minor version that runs"
+			v.Message = fmt.Sprintf("the %s of node %s runs %s; kubeadm cannot downgrade it to the earlier minor version %s", part.what, n.Name, part.from, to)
+			v.Fix = "use a bundle of the minor version that runs"
 		case minors > 1:
 			v.Message = fmt.Sprintf("the %s of node %s runs %s; %s is %d minor versions ahead, and kubeadm moves one at a time", part.what, n.Name, part.from, to, minors)
 			v.Fix = "first update with a bundle of " + nextMinor(part.from)
@@ -58,21 +58,21 @@ func skew(in *Input, n Node) []model.Verdict {
 }
 
 func nextMinor(v string) string {
-	p := kubeversion.Parse(v)
+	p := componentversion.ParseKubernetes(v)
 	if p == nil {
 		return "the next minor version"
 	}
 	return fmt.Sprintf("v%d.%d", p.Major(), p.Minor()+1)
 }
 
-// older says why the target is a step back, from what each node runs and from
+// checkDowngrade says why the target is a step back, from what each node runs and from
 // the last update that was completed.
-func older(in *Input) []model.Verdict {
+func checkDowngrade(in *Input) []model.Blocker {
 	if in.AllowDowngrade {
 		return nil
 	}
 	const fix = "if this is meant as a rollback, set spec.allowDowngrade"
-	var out []model.Verdict
+	var out []model.Blocker
 	for _, n := range in.Nodes {
 		if len(in.Only) > 0 && !slices.Contains(in.Only, n.Name) {
 			continue
@@ -82,12 +82,12 @@ func older(in *Input) []model.Verdict {
 			runs = n.ControlPlaneVersion
 		}
 		if less(in.Target.Kubernetes, runs) {
-			out = append(out, model.Verdict{Reason: reasonOlderThanRunning, Fix: fix, Object: "Node/" + n.Name,
+			out = append(out, model.Blocker{Reason: reasonOlderThanRunning, Fix: fix, Object: "Node/" + n.Name,
 				Message: fmt.Sprintf("node %s runs Kubernetes %s, the bundle brings the older %s", n.Name, runs, in.Target.Kubernetes)})
 		}
 	}
 	if d := in.LastDone; d != nil && d.Name == in.Target.Name && less(in.Target.Version, d.Version) {
-		out = append(out, model.Verdict{Reason: reasonOlderThanRunning, Fix: fix,
+		out = append(out, model.Blocker{Reason: reasonOlderThanRunning, Fix: fix,
 			Message: fmt.Sprintf("bundle %s %s is older than %s, which this cluster was last updated to", in.Target.Name, in.Target.Version, d.Version)})
 	}
 	return out

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/refit-dev/refit/internal/kubeversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -14,7 +14,7 @@ func TestMinorsBetween(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`v?[0-9]{1,3}(\.[0-9]{1,3}){0,3}(-rc\.1)?(\+k)?`)
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")
-		va, vb := kubeversion.Parse(a), kubeversion.Parse(b)
+		va, vb := componentversion.ParseKubernetes(a), componentversion.ParseKubernetes(b)
 		if minorsBetween(a, b) != minorsBetween(b, a) {
 			t.Fatalf("%s and %s", a, b)
 		}
@@ -31,7 +31,7 @@ func TestAnotherBuildOfARelease(t *testing.T) {
 		return Make(input(func(in *Input) { in.Target.Kubernetes, in.KubeadmVersion = to, from }, cp("n1", from), worker("n2", from)))
 	}
 	newer := plan("v1.35.4+vendor1", "v1.35.4+vendor2")
-	if newer.NothingToDo() || len(newer.Plan.Nodes) != 2 || len(newer.Verdicts) > 0 {
+	if newer.NothingToDo() || len(newer.Plan.Nodes) != 2 || len(newer.Blockers) > 0 {
 		t.Errorf("a newer build is an update of both nodes: %s", tell(newer))
 	}
 	for _, n := range newer.Plan.Nodes {
@@ -45,7 +45,7 @@ func TestAnotherBuildOfARelease(t *testing.T) {
 		t.Errorf("the same build is no update: %s", tell(o))
 	}
 	older := plan("v1.35.4+vendor10", "v1.35.4+vendor9")
-	if len(older.Verdicts) == 0 || older.Verdicts[0].Reason != reasonOlderThanRunning {
+	if len(older.Blockers) == 0 || older.Blockers[0].Reason != reasonOlderThanRunning {
 		t.Errorf("an older build is a downgrade: %s", tell(older))
 	}
 }

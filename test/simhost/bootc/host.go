@@ -108,7 +108,7 @@ func open(ctx context.Context, i image) (oci.Root, error) {
 		}
 		return r.Open(ctx, i.name)
 	case "oci":
-		return oci.OpenOnly(i.name)
+		return oci.OpenSingle(i.name)
 	}
 	return oci.Root{}, fmt.Errorf("transport %q is not played", i.transport)
 }

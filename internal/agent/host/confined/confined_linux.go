@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const nobody = 65534
+// overflowID is the user and group nobody, on every Linux.
+const overflowID = 65534
 
 // shared are what programs that are no static ELF need: interpreter and libraries.
 var shared = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}
@@ -23,11 +24,11 @@ var shared = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}
 // unit hold before.
 var limits = map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64, unix.RLIMIT_CPU: 30, unix.RLIMIT_AS: 4 << 30}
 
-// run does its work in a thread that it never gives back: its mount namespace, its
-// bounding set and no_new_privs go with it.
+// run works in a thread that never returns to the Go scheduler: the mount namespace, bounding set
+// and no_new_privs end with the thread.
 func run(ctx context.Context, c Command, out, said io.Writer) error {
 	if os.Geteuid() != 0 {
-		return errors.New("a program is confined by root only")
+		return errors.New("only root can confine a program")
 	}
 	root, err := os.MkdirTemp(c.Dir, "confined-")
 	if err != nil {
@@ -55,7 +56,7 @@ func inThread(ctx context.Context, c Command, root string, out, said io.Writer) 
 	cmd.Stdout, cmd.Stderr = out, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Chroot:     root,
-		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+		Credential: &syscall.Credential{Uid: overflowID, Gid: overflowID},
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		Setsid:     true,
 		Pdeathsig:  syscall.SIGKILL,

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nobody is the user and group that owns nothing, on every Linux.
-const Nobody = 65534
+// UnprivilegedID is the user and group nobody, on every Linux.
+const UnprivilegedID = 65534
 
 // Bounds of a unprivileged process. Go takes memory in steps of 64 MiB, and has taken one
 // and some for itself when it begins: there is room for one more.
@@ -39,14 +39,14 @@ const file = 3
 // RunUnprivileged runs this program with args, and f as its file, until it ends or the context
 // does. It returns at most most bytes of its answer; more is an error.
 func RunUnprivileged(ctx context.Context, f *os.File, most int64, args ...string) ([]byte, error) {
-	// Not by its path: nobody may not enter the folder where it lies.
+	// Not by its path: user nobody may not enter its directory.
 	c := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	c.Args[0] = os.Args[0]
 	c.Env, c.Dir, c.ExtraFiles = []string{}, "/", []*os.File{f}
 	c.WaitDelay = time.Second
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() == 0 {
-		c.SysProcAttr.Credential = &syscall.Credential{Uid: Nobody, Gid: Nobody, Groups: []uint32{}}
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: UnprivilegedID, Gid: UnprivilegedID, Groups: []uint32{}}
 	}
 	complaint := &head{most: maxComplaint}
 	c.Stderr = complaint

@@ -31,7 +31,7 @@ type Client struct {
 	syncs    syncs
 }
 
-// Open prepares a client; the runtime may be away at that time.
+// Open prepares a client; the runtime may be unavailable at that time.
 func Open(socket string) (*Client, error) {
 	c, err := cri.Open(socket)
 	if err != nil {
@@ -93,15 +93,15 @@ func (c *Client) Watch(ctx context.Context, changed func()) {
 				return
 			}
 		}
-		if !c.back(ctx) {
+		if !c.waitUntilBack(ctx) {
 			return
 		}
 		changed()
 	}
 }
 
-// back waits until the runtime answers.
-func (c *Client) back(ctx context.Context) bool {
+// waitUntilBack waits until the runtime answers.
+func (c *Client) waitUntilBack(ctx context.Context) bool {
 	for {
 		t := time.NewTimer(time.Second)
 		select {

@@ -48,7 +48,7 @@ func TestOldContainerdTakesImagesAndIgnoresPins(t *testing.T) {
 		t.Fatal("it reports the pin: this is no containerd that ignores them")
 	}
 	if *update {
-		r, err := critest.Ask(t.Context(), d.socket())
+		r, err := critest.Capture(t.Context(), d.socket())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func (c *Client) Parts(ctx context.Context, img Image) ([]cri.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is looked at must not be collected meanwhile.
+	// The lease keeps containerd's garbage collection away from these blobs.
 	ctx, done, err := c.api.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(time.Hour))
 	if err != nil {
 		return nil, fmt.Errorf("parts of image %s: %w", img.Name, err)
@@ -106,8 +106,8 @@ func (c *Client) readJSON(ctx context.Context, d ocispec.Descriptor, into any) e
 	return nil
 }
 
-// layerDirs are the directories of an image's layers, the lowest first. They are
-// named by a view of the snapshotter, which nobody mounts.
+// layerDirs returns the directories of an image's layers, the lowest first. It takes them from a
+// view of the snapshotter, which it never mounts.
 func (c *Client) layerDirs(ctx context.Context, snapshotter string, m ocispec.Manifest) ([]string, error) {
 	var conf ocispec.Image
 	if err := c.readJSON(ctx, m.Config, &conf); err != nil {
@@ -121,7 +121,7 @@ func (c *Client) layerDirs(ctx context.Context, snapshotter string, m ocispec.Ma
 	}
 	sn := c.api.SnapshotService(snapshotter)
 	key := fmt.Sprintf("refit-look-%s", m.Config.Digest)
-	_ = sn.Remove(ctx, key) // of a look that was cut off
+	_ = sn.Remove(ctx, key) // of an interrupted call
 	mounts, err := sn.View(ctx, key, identity.ChainID(conf.RootFS.DiffIDs).String())
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (c *Client) layerDirs(ctx context.Context, snapshotter string, m ocispec.Ma
 	}
 	dirs := lowerDirs(mounts)
 	if len(dirs) != len(m.Layers) {
-		return nil, fmt.Errorf("snapshotter %s keeps %d layers in %d directories: their files cannot be looked at", snapshotter, len(m.Layers), len(dirs))
+		return nil, fmt.Errorf("snapshotter %s keeps %d layers in %d directories: refit cannot read their files", snapshotter, len(m.Layers), len(dirs))
 	}
 	return dirs, nil
 }
@@ -154,13 +154,13 @@ func lowerDirs(mounts []mount.Mount) []string {
 	return nil
 }
 
-// Refresh has the runtime look again at an image whose blobs were put back: what
-// it could not read at its start it has left out.
+// Refresh makes the runtime read an image again after its blobs were restored: at its start the
+// runtime skips images that it cannot read.
 func (c *Client) Refresh(ctx context.Context, img Image) error {
 	is := c.api.ImageService()
 	names := []string{img.Name, repository(img.Name) + "@" + img.Digest}
 	if have, err := is.Get(ctx, img.Name); err == nil {
-		if all, err := c.names(ctx, have, repository(img.Name)); err == nil {
+		if all, err := c.referenceNames(ctx, have, repository(img.Name)); err == nil {
 			names = all
 		}
 	}
@@ -170,7 +170,7 @@ func (c *Client) Refresh(ctx context.Context, img Image) error {
 			continue
 		}
 		if err == nil {
-			_, err = is.Update(ctx, have, pinFields()...) // nothing changes, and it is told
+			_, err = is.Update(ctx, have, pinFields()...) // no change, but the update notifies the CRI plugin
 		}
 		if err != nil {
 			return fmt.Errorf("name %s: %w", name, err)

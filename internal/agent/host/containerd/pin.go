@@ -18,8 +18,8 @@ const (
 	pinValue = "pinned"
 )
 
-// ownLabel is beside every pin that we made: the pin alone does not say whose it
-// is, and one that others made is not ours to take off.
+// ownLabel accompanies every pin of refit: the pin label has no owner, and refit must not remove
+// the pins of others.
 const (
 	ownLabel = "dev.refit.pinned"
 	ownValue = "true"
@@ -52,15 +52,15 @@ func (c *Client) Pin(ctx context.Context, img Image) (names []string, ok bool, e
 	if err != nil {
 		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
 	}
-	names, err = c.names(ctx, images.Image{Name: img.Name, Target: have.Target}, repository(img.Name))
+	names, err = c.referenceNames(ctx, images.Image{Name: img.Name, Target: have.Target}, repository(img.Name))
 	if errdefs.IsNotFound(err) {
 		return nil, false, nil // the record is there, its content is not
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)
 	}
-	// A record that an import left behind may lack layers: the kubelet would find
-	// out, in the middle of an update.
+	// A record that an import left may miss layers. The kubelet would find out in the
+	// middle of an update.
 	whole, err := c.unpacked(ctx, have)
 	if err != nil {
 		return nil, false, fmt.Errorf("pin of image %s: %w", img.Name, err)

@@ -18,11 +18,10 @@ const pullTime = 15 * time.Minute
 // ErrNotHere says that an image that only others may fetch was not fetched yet.
 var ErrNotHere = errors.New("the image was not fetched yet")
 
-// Pull has the runtime fetch an image from the registry in its name, by its
-// digest and without credentials, through CRI: so the runtime's own mirrors and
-// certificates count, as they do for the kubelet. Then it makes the image's
-// names, pinned, as Load does. The tag of the name is ours to give: what other
-// tags name on this node stays.
+// Pull makes the runtime pull an image from the registry in its name, by digest and without
+// credentials. It uses CRI, so that the runtime's mirrors and certificates apply as they do for
+// the kubelet. Then it creates the image's names, pinned, as Load does. It sets the tag of this
+// name only; other tags on the node stay.
 func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 	byDigest := repository(img.Name) + "@" + img.Digest
 	if here, err := c.here(ctx, byDigest); err != nil {
@@ -42,7 +41,7 @@ func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 	if got.Target.Digest.String() != img.Digest {
 		return nil, fmt.Errorf("image %s: the runtime has %s under it", byDigest, got.Target.Digest)
 	}
-	names, err := c.names(ctx, images.Image{Name: img.Name, Target: got.Target}, repository(img.Name))
+	names, err := c.referenceNames(ctx, images.Image{Name: img.Name, Target: got.Target}, repository(img.Name))
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", img.Name, err)
 	}

@@ -59,9 +59,9 @@ func (c *Client) unpack(ctx context.Context, img images.Image, at place) error {
 	return err
 }
 
-// layer unpacks one layer on top of its parent if nobody did; one at a time.
+// layer unpacks one layer on top of its parent unless it is there; one at a time.
 func (c *Client) layer(ctx context.Context, blob ocispec.Descriptor, diff, parent, chain digest.Digest, at place) error {
-	defer c.busy.take(chain.String())()
+	defer c.busy.acquire(chain.String())()
 	sn := c.api.SnapshotService(at.snapshotter)
 	if _, err := sn.Stat(ctx, chain.String()); !errdefs.IsNotFound(err) {
 		return err
@@ -85,7 +85,7 @@ func (c *Client) layer(ctx context.Context, blob ocispec.Descriptor, diff, paren
 	}
 	if err != nil {
 		gone := sn.Remove(context.WithoutCancel(ctx), key)
-		if errdefs.IsAlreadyExists(err) { // somebody else was faster
+		if errdefs.IsAlreadyExists(err) { // another client was faster
 			return gone
 		}
 		return errors.Join(err, gone)
@@ -100,8 +100,8 @@ type turns struct {
 	now map[string]chan struct{}
 }
 
-// take waits for the turn; the function ends it.
-func (t *turns) take(what string) (done func()) {
+// acquire waits for the turn of a key; the returned function ends it.
+func (t *turns) acquire(what string) (done func()) {
 	for {
 		t.mu.Lock()
 		other, taken := t.now[what]

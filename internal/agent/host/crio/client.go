@@ -32,7 +32,7 @@ type Places struct {
 	Install bool
 }
 
-func (p Places) at(path string) string { return filepath.Join("/", p.Root, path) }
+func (p Places) join(path string) string { return filepath.Join("/", p.Root, path) }
 
 // Mirror is the file that tells the runtime of our mirror. It is there while
 // images are loaded.
@@ -41,7 +41,7 @@ func (p Places) Mirror() string {
 	if p.Install {
 		file = installFile
 	}
-	return p.at("/etc/containers/registries.conf.d/" + file)
+	return p.join("/etc/containers/registries.conf.d/" + file)
 }
 
 // Client speaks to one CRI-O.
@@ -59,7 +59,7 @@ type Client struct {
 	mirror *mirror
 }
 
-// Open prepares a client; the runtime may be away at that time.
+// Open prepares a client; the runtime may be unavailable at that time.
 func Open(socket string, places Places, log *slog.Logger) (*Client, error) {
 	c, err := cri.Open(socket)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *Client) Watch(ctx context.Context, changed func()) {
 			return
 		case <-t.C:
 		}
-		now := c.look(ctx)
+		now := c.inspectRuntime(ctx)
 		if !now.away && now.lost(last) {
 			changed()
 		}
@@ -136,7 +136,7 @@ func (c *Client) Watch(ctx context.Context, changed func()) {
 	}
 }
 
-func (c *Client) look(ctx context.Context) seen {
+func (c *Client) inspectRuntime(ctx context.Context) seen {
 	all, err := c.cri.Images(ctx)
 	if err != nil {
 		return seen{away: true}

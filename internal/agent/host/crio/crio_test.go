@@ -352,7 +352,7 @@ func TestLoadAndPin(t *testing.T) {
 }
 
 // Only CRI-O is signalled: the signal ends a program that does not expect it.
-func TestNobodyElseIsSignalled(t *testing.T) {
+func TestNoOtherProcessIsSignalled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("asks the kernel who listens")
 	}

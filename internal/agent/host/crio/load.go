@@ -19,11 +19,10 @@ const loadTime = 15 * time.Minute
 // is, depends on how the image came.
 func (c *Client) Names(img cri.Target) []string { return []string{img.Name, img.ByDigest()} }
 
-// Prepare pins names before their images come, so that none is collected in
-// between, and has the runtime know a mirror with the images that Load is called
-// for afterwards, if there are any. end takes the mirror away again; it is called
-// in any case, also after an error. Names may be pinned that nothing has yet: the
-// caller has them in its record.
+// Prepare pins names before their images arrive, so that the kubelet removes none in between. It
+// starts a mirror for the images that Load gets next, if there are any, and configures it in the
+// runtime. end removes the mirror; the caller calls it in any case, also after an error. Names may
+// be pinned that have no image yet: the caller has them in its record.
 func (c *Client) Prepare(ctx context.Context, names []string, load []cri.Target, blobs cri.Blobs) (end func(context.Context) error, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +46,7 @@ func (c *Client) Prepare(ctx context.Context, names []string, load []cri.Target,
 // Without Prepare it makes a mirror for this image alone.
 func (c *Client) Load(ctx context.Context, img cri.Target, blobs cri.Blobs) (names []string, err error) {
 	c.mu.Lock()
-	has := c.mirror != nil && c.mirror.has(img)
+	has := c.mirror != nil && c.mirror.serves(img)
 	c.mu.Unlock()
 	if !has {
 		end, err := c.Prepare(ctx, c.Names(img), []cri.Target{img}, blobs)
@@ -78,7 +77,7 @@ func (c *Client) load(ctx context.Context, img cri.Target) error {
 	if err := c.cri.Pull(ctx, img.Name, loadTime); err != nil {
 		return err
 	}
-	same, err := c.whole(ctx, img)
+	same, err := c.isComplete(ctx, img)
 	if err != nil {
 		return err
 	}
@@ -98,8 +97,8 @@ func (c *Client) load(ctx context.Context, img cri.Target) error {
 	return nil
 }
 
-// whole: tag and digest name the same image.
-func (c *Client) whole(ctx context.Context, img cri.Target) (bool, error) {
+// isComplete reports whether tag and digest name the same image.
+func (c *Client) isComplete(ctx context.Context, img cri.Target) (bool, error) {
 	byTag, err := c.cri.ImageID(ctx, img.Name)
 	if err != nil || byTag == "" {
 		return false, err
@@ -111,7 +110,7 @@ func (c *Client) whole(ctx context.Context, img cri.Target) (bool, error) {
 // Pin pins an image that is there; ok is false, without an error, if it is not
 // there under its tag and its digest.
 func (c *Client) Pin(ctx context.Context, img cri.Target) (names []string, ok bool, err error) {
-	if ok, err = c.whole(ctx, img); !ok || err != nil {
+	if ok, err = c.isComplete(ctx, img); !ok || err != nil {
 		return nil, false, err
 	}
 	names = c.Names(img)

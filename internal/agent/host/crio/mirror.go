@@ -29,8 +29,8 @@ const (
 	askGap  = 50 * time.Millisecond
 )
 
-// mirror is a read-only registry on loopback with some images, whose path nobody
-// knows who may not read the runtime's configuration.
+// mirror is a read-only registry on loopback with some images. Its path is a secret that only
+// readers of the runtime's configuration know.
 type mirror struct {
 	server *http.Server
 	addr   string
@@ -76,7 +76,7 @@ func newMirror(load []cri.Target, blobs cri.Blobs) (*mirror, error) {
 
 func (m *mirror) path(repo int) string { return fmt.Sprintf("/v2/%s/r%d/", m.secret, repo) }
 
-func (m *mirror) has(img cri.Target) bool { return m.images[img.Name].Digest == img.Digest }
+func (m *mirror) serves(img cri.Target) bool { return m.images[img.Name].Digest == img.Digest }
 
 // canary is a name that leads to our mirror if the runtime has taken its file,
 // and to a closed port of loopback if not.
@@ -109,7 +109,7 @@ func (m *mirror) manifest(w http.ResponseWriter, r *http.Request, repo string) {
 		}
 		digest = img.Digest
 	}
-	body, err := m.read(digest)
+	body, err := m.readManifest(digest)
 	if err != nil {
 		http.NotFound(w, r)
 		return
@@ -125,7 +125,7 @@ func (m *mirror) manifest(w http.ResponseWriter, r *http.Request, repo string) {
 	_, _ = w.Write(body)
 }
 
-// typeOf a manifest: what it says itself, what was said of the image, or OCI's.
+// typeOf returns the media type of a manifest: its own, the image's, or OCI's.
 func (m *mirror) typeOf(digest, itself string, index bool) string {
 	if itself != "" {
 		return itself
@@ -141,7 +141,7 @@ func (m *mirror) typeOf(digest, itself string, index bool) string {
 	return "application/vnd.oci.image.manifest.v1+json"
 }
 
-func (m *mirror) read(digest string) ([]byte, error) {
+func (m *mirror) readManifest(digest string) ([]byte, error) {
 	r, err := m.blobs.Open(digest)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (m *mirror) blob(w http.ResponseWriter, r *http.Request) {
 	defer b.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Docker-Content-Digest", digest)
-	if file, ok := b.(io.ReadSeeker); ok { // its length is said, and a part can be asked for
+	if file, ok := b.(io.ReadSeeker); ok { // serves the length and range requests
 		http.ServeContent(w, r, "", time.Time{}, file)
 		return
 	}
@@ -185,7 +185,7 @@ func (c *Client) openMirror(ctx context.Context, load []cri.Target, blobs cri.Bl
 		return err
 	}
 	c.mirror = m
-	if err := os.MkdirAll(c.places.at("/etc/containers/registries.conf.d"), 0o755); err != nil {
+	if err := os.MkdirAll(c.places.join("/etc/containers/registries.conf.d"), 0o755); err != nil {
 		return fmt.Errorf("telling the container runtime of the images: %w", err)
 	}
 	if err := fsutil.WriteFile(c.places.Mirror(), m.file(), 0o600); err != nil {
@@ -194,22 +194,22 @@ func (c *Client) openMirror(ctx context.Context, load []cri.Target, blobs cri.Bl
 	if err := c.reload(); err != nil {
 		return err
 	}
-	if !c.until(ctx, func() bool { return c.asks(ctx, m) }) {
-		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime has not taken %s within %s: %s", c.places.Mirror(), c.take, c.deaf(ctx)))
+	if !c.pollUntil(ctx, func() bool { return c.usesMirror(ctx, m) }) {
+		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime has not taken %s within %s: %s", c.places.Mirror(), c.take, c.configHint(ctx)))
 	}
 	return nil
 }
 
-// deaf says why a runtime may not have read its configuration, and what to do.
-func (c *Client) deaf(ctx context.Context) string {
+// configHint returns why a runtime may not have read its configuration, and the fix.
+func (c *Client) configHint(ctx context.Context) string {
 	if pid, err := c.process(); err == nil && pid == 0 {
 		name, version, err := c.Version(ctx)
 		if err != nil {
-			name = "a runtime that does not answer"
+			name = "an unresponsive runtime"
 		}
-		return strings.TrimSpace(name+" "+version) + " is not CRI-O and gets no signal, so it has to read /etc/containers/registries.conf.d anew by itself; bring the images in with its own tools, or use containerd or CRI-O"
+		return strings.TrimSpace(name+" "+version) + " is not CRI-O and gets no signal, so it must reload /etc/containers/registries.conf.d by itself; load the images with its own tools, or use containerd or CRI-O"
 	}
-	return "look for \"Unable to reload\" in its log, a mistake in another file of its configuration keeps it from reading any"
+	return "search its log for \"Unable to reload\": an error in another configuration file keeps it from reading any"
 }
 
 // closeMirror takes the file away, and then the mirror, when the runtime does not ask
@@ -229,23 +229,23 @@ func (c *Client) closeMirror(ctx context.Context) error {
 	if err := c.reload(); err != nil {
 		return err
 	}
-	if !c.until(ctx, func() bool { return !c.asks(ctx, m) }) {
-		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime still has a mirror that is gone: %s was removed and it has not read its configuration since: %s", c.places.Mirror(), c.deaf(ctx)))
+	if !c.pollUntil(ctx, func() bool { return !c.usesMirror(ctx, m) }) {
+		return errors.Join(ctx.Err(), fmt.Errorf("the container runtime still uses the removed registry mirror: it has not read its configuration since %s was removed: %s", c.places.Mirror(), c.configHint(ctx)))
 	}
 	return nil
 }
 
-// asks reports whether the runtime asks the mirror for what it has to be told of.
-func (c *Client) asks(ctx context.Context, m *mirror) bool {
+// usesMirror reports whether the runtime uses the mirror: whether a test pull reaches it.
+func (c *Client) usesMirror(ctx context.Context, m *mirror) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	before := m.asked.Load()
-	_ = c.cri.Pull(ctx, m.canary()+":ready", askTime) // it fails in any case: what counts is who was asked
+	_ = c.cri.Pull(ctx, m.canary()+":ready", askTime) // it always fails: only the request to the mirror counts
 	return m.asked.Load() != before
 }
 
-// until asks again and again, for as long as the runtime may take.
-func (c *Client) until(ctx context.Context, done func() bool) bool {
+// pollUntil polls done for as long as the runtime may take.
+func (c *Client) pollUntil(ctx context.Context, done func() bool) bool {
 	deadline := time.Now().Add(c.take)
 	for !done() {
 		if ctx.Err() != nil || time.Now().After(deadline) {

@@ -35,7 +35,7 @@ type storedLayer struct {
 // driver: manifests and configuration, and its unpacked layers. cri.ErrNoImage if
 // it is not there with this digest.
 func (c *Client) Parts(ctx context.Context, img cri.Target) ([]cri.Part, error) {
-	if same, err := c.whole(ctx, img); err != nil || !same {
+	if same, err := c.isComplete(ctx, img); err != nil || !same {
 		return nil, errors.Join(err, fmt.Errorf("image %s: %w", img.Name, cri.ErrNoImage))
 	}
 	id, err := c.cri.ImageID(ctx, img.Name)

@@ -34,10 +34,10 @@ type pins struct {
 	hides string
 }
 
-// files are the main configuration file and the directory of drop-ins, as the
-// process was told.
-func (c *Client) files() (main, dir string) {
-	main, dir = c.places.at("/etc/crio/crio.conf"), c.places.at("/etc/crio/crio.conf.d")
+// configFiles returns the main configuration file and the directory of drop-ins, from the process's
+// flags.
+func (c *Client) configFiles() (main, dir string) {
+	main, dir = c.places.join("/etc/crio/crio.conf"), c.places.join("/etc/crio/crio.conf.d")
 	pid, err := c.process()
 	if err != nil || pid == 0 {
 		return main, dir
@@ -69,14 +69,14 @@ func flag(argv []string, otherwise string, names ...string) string {
 // in the order of their names; a list in a later one replaces an earlier one.
 func readPins(main, dir string) (pins, error) {
 	p := pins{path: filepath.Join(dir, pinsFile)}
-	if err := p.add(main); err != nil {
+	if err := p.readDropIn(main); err != nil {
 		return p, err
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		return p.add(path)
+		return p.readDropIn(path)
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return p, fmt.Errorf("configuration of the container runtime: %w", err)
@@ -84,7 +84,7 @@ func readPins(main, dir string) (pins, error) {
 	return p, nil
 }
 
-func (p *pins) add(path string) error {
+func (p *pins) readDropIn(path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -149,10 +149,10 @@ func (p *pins) render() []byte {
 	return b.Bytes()
 }
 
-// setPins changes our pins and brings the file in line with what others pin now.
-// The runtime is told only if the file changes.
+// setPins changes refit's pins and merges the current pins of other files. It signals the runtime
+// only if the file changes.
 func (c *Client) setPins(change func(own []string) []string) error {
-	main, dir := c.files()
+	main, dir := c.configFiles()
 	p, err := readPins(main, dir)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (c *Client) setPins(change func(own []string) []string) error {
 func (c *Client) OwnPins(context.Context) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	main, dir := c.files()
+	main, dir := c.configFiles()
 	p, err := readPins(main, dir)
 	return p.own, err
 }

@@ -70,8 +70,7 @@ func effective(t testing.TB, root string) []string {
 	return c.CRIO.Image.Pinned
 }
 
-// Our pins and those of others hold together, whatever
-// file they are in.
+// The pins of refit and of others apply together, in any file.
 func TestPinsAreMergedWithThoseOfOthers(t *testing.T) {
 	const ours = "reg.test/ours:1"
 	for name, c := range map[string]struct {
@@ -79,7 +78,7 @@ func TestPinsAreMergedWithThoseOfOthers(t *testing.T) {
 		want  []string
 		err   string
 	}{
-		"nobody else pins":                                     {want: []string{ours}},
+		"no other pins":                                        {want: []string{ours}},
 		"the main file pins":                                   {files: map[string]string{"/etc/crio/crio.conf": pinned("main:1")}, want: []string{"main:1", ours}},
 		"a drop-in replaces the main file":                     {files: map[string]string{"/etc/crio/crio.conf": pinned("main:1"), dropIns + "50-x": pinned("x/*", "y")}, want: []string{"x/*", "y", ours}},
 		"the last of two drop-ins counts":                      {files: map[string]string{dropIns + "10-a": pinned("a"), dropIns + "20-b.conf": pinned("b")}, want: []string{"b", ours}},
@@ -88,7 +87,7 @@ func TestPinsAreMergedWithThoseOfOthers(t *testing.T) {
 		"what both pin is pinned once":                         {files: map[string]string{dropIns + "10-a": pinned(ours, "a")}, want: []string{ours, "a"}},
 		"the bare key outside its table pins nothing in CRI-O": {files: map[string]string{dropIns + "10-a": "pinned_images = [\"a\"]\n"}, want: []string{ours}},
 		"a file after ours would hide it":                      {files: map[string]string{dropIns + "zzz": pinned("z")}, err: "zzz is read after"},
-		"a file that nobody can read":                          {files: map[string]string{dropIns + "10-a": "pinned ="}, err: "10-a cannot be read"},
+		"an unreadable file":                                   {files: map[string]string{dropIns + "10-a": "pinned ="}, err: "10-a cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -122,9 +121,9 @@ func TestPinsAreMergedWithThoseOfOthers(t *testing.T) {
 	}
 }
 
-// Whatever we and others pin and let go, in any order, the runtime
-// pins exactly what one of the two wants, after our next pass.
-func TestPinsHoldWhateverOthersDo(t *testing.T) {
+// refit and others pin and unpin in any order. After refit's next pass, the runtime pins exactly
+// what one of them wants.
+func TestPinsMergeInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		root, err := os.MkdirTemp("", "pins")
 		if err != nil {
@@ -158,7 +157,7 @@ func TestPinsHoldWhateverOthersDo(t *testing.T) {
 			case 2:
 				theirs = some("foreign")
 				put(t, root, dropIns+"50-foreign", pinned(theirs...))
-			case 3: // somebody removes our file
+			case 3: // another program removes our file
 				_ = os.Remove(filepath.Join(root, dropIns, pinsFile))
 				var names []string
 				for n := range ours {

@@ -15,7 +15,7 @@ import (
 )
 
 // After a kill the runtime's file names a port that no process without rights can take.
-func TestNobodyTakesTheMirrorsPort(t *testing.T) {
+func TestNoOtherProcessBindsTheMirrorsPort(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it takes a port of root's")
 	}
@@ -42,7 +42,7 @@ func TestNobodyTakesTheMirrorsPort(t *testing.T) {
 func bindWithoutRights(port int) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never given back: it has no rights any more
+		runtime.LockOSThread() // never unlocked: the thread has dropped its rights
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var none [2]unix.CapUserData
 		if err := unix.Capset(&header, &none[0]); err != nil {

@@ -47,10 +47,10 @@ func MetricsURL(flag string) string {
 	return ""
 }
 
-// Ask asks the member at a metrics address.
-func Ask(ctx context.Context, base string) Health {
+// QueryHealth asks the member at a metrics address.
+func QueryHealth(ctx context.Context, base string) Health {
 	var h Health
-	body, status, err := get(ctx, base+"/health", maxHealth)
+	body, status, err := getLimited(ctx, base+"/health", maxHealth)
 	if err != nil {
 		h.Message = "it does not answer on " + base + "/health"
 		return h
@@ -71,7 +71,7 @@ func Ask(ctx context.Context, base string) Health {
 			h.Message = fmt.Sprintf("%s/health answers %d: it has no leader, or an alarm", base, status)
 		}
 	}
-	if text, status, err := get(ctx, base+"/metrics", maxMetrics); err == nil && status == http.StatusOK {
+	if text, status, err := getLimited(ctx, base+"/metrics", maxMetrics); err == nil && status == http.StatusOK {
 		h.sizes(string(text))
 	}
 	return h
@@ -100,7 +100,7 @@ func (h *Health) sizes(text string) {
 	}
 }
 
-func get(ctx context.Context, address string, most int64) (body []byte, status int, err error) {
+func getLimited(ctx context.Context, address string, most int64) (body []byte, status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -46,14 +46,14 @@ func TestAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			base := pages(t, tc.status, tc.health, tc.metrics)
-			got := Ask(t.Context(), base)
+			got := QueryHealth(t.Context(), base)
 			got.Message = strings.ReplaceAll(got.Message, base, "URL")
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
-	if h := Ask(t.Context(), "http://127.0.0.1:1"); h.Healthy || !strings.Contains(h.Message, "does not answer") {
+	if h := QueryHealth(t.Context(), "http://127.0.0.1:1"); h.Healthy || !strings.Contains(h.Message, "does not answer") {
 		t.Errorf("%+v", h)
 	}
 }

@@ -71,8 +71,8 @@ func (c Credentials) tls() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}), nil
 }
 
-// ask makes one call with an empty request.
-func (m Member) ask(ctx context.Context, address, method string) ([]field, error) {
+// callMember makes one call with an empty request.
+func (m Member) callMember(ctx context.Context, address, method string) ([]field, error) {
 	conn, err := m.dial(address)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (m Member) ask(ctx context.Context, address, method string) ([]field, error
 
 // Size of the member's database, in bytes.
 func (m Member) Size(ctx context.Context) (int64, error) {
-	fs, err := m.ask(ctx, m.URL, "/etcdserverpb.Maintenance/Status")
+	fs, err := m.callMember(ctx, m.URL, "/etcdserverpb.Maintenance/Status")
 	if err != nil {
 		return 0, err
 	}
@@ -110,7 +110,7 @@ type peer struct {
 }
 
 func (m Member) peers(ctx context.Context) (self uint64, out []peer, err error) {
-	fs, err := m.ask(ctx, m.URL, "/etcdserverpb.Cluster/MemberList")
+	fs, err := m.callMember(ctx, m.URL, "/etcdserverpb.Cluster/MemberList")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -191,7 +191,7 @@ func (m Member) sick(ctx context.Context, p peer) string {
 	}
 	var last error
 	for _, u := range p.urls {
-		fs, err := m.ask(ctx, u, "/etcdserverpb.Maintenance/Status")
+		fs, err := m.callMember(ctx, u, "/etcdserverpb.Maintenance/Status")
 		if err != nil {
 			last = err
 			continue

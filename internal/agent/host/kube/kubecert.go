@@ -89,8 +89,8 @@ func (d CertificateDir) Files(name string) []string {
 // ErrBrokenCertificate says that a certificate is there and cannot be used.
 var ErrBrokenCertificate = errors.New("it cannot be used")
 
-// Read at a certificate; found is false if the node has none of that name.
-func (d CertificateDir) Read(name string) (c CertificateFiles, found bool, err error) {
+// ReadFiles inspects a certificate; found is false if the node has none of that name.
+func (d CertificateDir) ReadFiles(name string) (c CertificateFiles, found bool, err error) {
 	k, ok := certificateKinds[name]
 	if !ok {
 		return c, false, nil

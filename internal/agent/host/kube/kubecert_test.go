@@ -76,14 +76,14 @@ func TestLook(t *testing.T) {
 	caPEM, _, ca := issue(t, nil, ca0)
 	putAt(t, root, "/etc/kubernetes/pki/ca.crt", caPEM, ca0)
 
-	if _, found, err := d.Read("apiserver"); found || err != nil {
+	if _, found, err := d.ReadFiles("apiserver"); found || err != nil {
 		t.Fatal("a node without certificates", found, err)
 	}
 	// kubeadm gives it the CA's first day: when it was made is when it was written.
 	cert, key, _ := issue(t, ca, ca0)
 	putAt(t, root, "/etc/kubernetes/pki/apiserver.crt", cert, written)
 	putAt(t, root, "/etc/kubernetes/pki/apiserver.key", key, written)
-	c, found, err := d.Read("apiserver")
+	c, found, err := d.ReadFiles("apiserver")
 	if err != nil || !found || !c.Made.Equal(written) || !c.NotAfter.Equal(ca0.AddDate(1, 0, 0)) || !c.Written.Equal(written) {
 		t.Fatalf("%+v %v %v", c, found, err)
 	}
@@ -91,19 +91,19 @@ func TestLook(t *testing.T) {
 	own := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	cert, key, _ = issue(t, ca, own)
 	putAt(t, root, "/etc/kubernetes/scheduler.conf", kubeconfigWith(cert, key), written)
-	if c, found, err = d.Read("scheduler.conf"); err != nil || !found || !c.Made.Equal(own) {
+	if c, found, err = d.ReadFiles("scheduler.conf"); err != nil || !found || !c.Made.Equal(own) {
 		t.Fatalf("%+v %v %v", c, found, err)
 	}
 	putAt(t, root, "/var/lib/kubelet/pki/kubelet-client-current.pem", append(cert, key...), written)
-	if c, found, err = d.Read(KubeletClient); err != nil || !found || !c.Made.Equal(own) {
+	if c, found, err = d.ReadFiles(KubeletClient); err != nil || !found || !c.Made.Equal(own) {
 		t.Fatalf("%+v %v %v", c, found, err)
 	}
-	if _, found, err := d.Read("nobody"); found || err != nil {
-		t.Fatal("a name that nobody knows")
+	if _, found, err := d.ReadFiles("nobody"); found || err != nil {
+		t.Fatal("an unknown name")
 	}
 }
 
-// What cannot be used is broken, and nothing of a key is said.
+// An unusable certificate is reported as broken; errors contain nothing of a key.
 func TestBroken(t *testing.T) {
 	_, _, ca := issue(t, nil, time.Now())
 	cert, key, _ := issue(t, ca, time.Now())
@@ -120,12 +120,12 @@ func TestBroken(t *testing.T) {
 		putAt(t, root, "/etc/kubernetes/pki/apiserver.key", files[1], time.Now())
 		putAt(t, root, "/etc/kubernetes/admin.conf", kubeconfigWith(files[0], files[1]), time.Now())
 		for _, n := range []string{"apiserver", "admin.conf"} {
-			_, found, err := CertificateDir{Root: root}.Read(n)
+			_, found, err := CertificateDir{Root: root}.ReadFiles(n)
 			if !found || !errors.Is(err, ErrBrokenCertificate) {
 				t.Errorf("%s, %s: %v %v", name, n, found, err)
 			}
 			if len(files[1]) > 20 && strings.Contains(fmt.Sprint(err), string(files[1][30:40])) {
-				t.Error("a key was said")
+				t.Error("an error contains a key")
 			}
 		}
 	}

@@ -16,27 +16,27 @@ import (
 type Paths struct{ Root string }
 
 // Kubeconfig of the kubelet.
-func (p Paths) Kubeconfig() string { return p.at("/etc/kubernetes/kubelet.conf") }
+func (p Paths) Kubeconfig() string { return p.join("/etc/kubernetes/kubelet.conf") }
 
 // AdminConfig is kubeadm's own, on control planes.
-func (p Paths) AdminConfig() string { return p.at("/etc/kubernetes/admin.conf") }
+func (p Paths) AdminConfig() string { return p.join("/etc/kubernetes/admin.conf") }
 
 // Manifests of the static pods.
-func (p Paths) Manifests() string { return p.at("/etc/kubernetes/manifests") }
+func (p Paths) Manifests() string { return p.join("/etc/kubernetes/manifests") }
 
 // KubeletConfig is the kubelet's configuration file.
-func (p Paths) KubeletConfig() string { return p.at("/var/lib/kubelet/config.yaml") }
+func (p Paths) KubeletConfig() string { return p.join("/var/lib/kubelet/config.yaml") }
 
 // KubeletFlags is the file with the kubelet's flags that kubeadm writes.
-func (p Paths) KubeletFlags() string { return p.at("/var/lib/kubelet/kubeadm-flags.env") }
+func (p Paths) KubeletFlags() string { return p.join("/var/lib/kubelet/kubeadm-flags.env") }
 
 // Etcd is one of the files of etcd's certificates, for example ca.crt.
-func (p Paths) Etcd(name string) string { return p.at("/etc/kubernetes/pki/etcd/" + name) }
+func (p Paths) Etcd(name string) string { return p.join("/etc/kubernetes/pki/etcd/" + name) }
 
 // KubeadmTemp is where kubeadm leaves copies of what it replaced.
-func (p Paths) KubeadmTemp() string { return p.at("/etc/kubernetes/tmp") }
+func (p Paths) KubeadmTemp() string { return p.join("/etc/kubernetes/tmp") }
 
-func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }
+func (p Paths) join(path string) string { return filepath.Join("/", p.Root, path) }
 
 // kubeconfig is the little of a kubeconfig that is needed here.
 type kubeconfig struct {

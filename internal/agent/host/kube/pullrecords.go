@@ -12,18 +12,16 @@ import (
 )
 
 // PullRecords is the kubelet's directory of what it pulled, and is pulling.
-func (p Paths) PullRecords() string { return p.at("/var/lib/kubelet/image_manager") }
+func (p Paths) PullRecords() string { return p.join("/var/lib/kubelet/image_manager") }
 
-// NeverVerify is the kubelet's policy by which it asks nobody for credentials of
-// an image that is there.
+// NeverVerify is the kubelet's policy to start pods from a local image without credentials.
 const NeverVerify = "NeverVerify"
 
-// UncreditedPulls are the kubelet's records (files) that say of one of these
-// images, given by the runtime's IDs, that it was pulled and nothing of with
-// which credentials. A kubelet (1.35 and later) writes one when it is ended in
-// the middle of a pull and finds the image at its next start, whoever brought it;
-// from then on it pulls the image again before it starts a pod with it, whatever
-// the pod's pull policy. Records that name credentials are none of ours.
+// UncreditedPulls returns the kubelet's records (files) of pulls of these images, given by the
+// runtime's IDs, that name no credentials. A kubelet (1.35 and later) writes one if it stops in the
+// middle of a pull and finds the image at its next start, from any source. Then it pulls the image
+// again before it starts a pod with it, regardless of the pod's pull policy. Records with
+// credentials are not returned.
 func UncreditedPulls(p Paths, ids []string) ([]string, error) {
 	dir := filepath.Join(p.PullRecords(), "pulled")
 	entries, err := os.ReadDir(dir)

@@ -16,13 +16,13 @@ const (
 
 // InstanceConfig is the part of the kubelet's configuration that kubeadm keeps for
 // this node alone.
-func (p Paths) InstanceConfig() string { return p.at("/var/lib/kubelet/instance-config.yaml") }
+func (p Paths) InstanceConfig() string { return p.join("/var/lib/kubelet/instance-config.yaml") }
 
 var endpointFlag = regexp.MustCompile(`--container-runtime-endpoint[= ]"?([^" \n]+)`)
 
-// RuntimeSocket is where the kubelet's container runtime listens: as its flags
-// say, else its configuration; on a node that has no kubelet's configuration yet
-// the socket that is there, containerd's if none or both are.
+// RuntimeSocket returns the socket of the kubelet's container runtime: that of the kubelet's flags,
+// else of its configuration. On a node without either it returns the socket that exists,
+// containerd's if none or both do.
 func RuntimeSocket(p Paths) string {
 	if b, err := os.ReadFile(p.KubeletFlags()); err == nil {
 		if m := endpointFlag.FindSubmatch(b); m != nil {
@@ -37,8 +37,8 @@ func RuntimeSocket(p Paths) string {
 			return strings.TrimPrefix(c.Endpoint, "unix://")
 		}
 	}
-	if _, err := os.Stat(p.at(ContainerdSocket)); err != nil {
-		if _, err := os.Stat(p.at(CRIOSocket)); err == nil {
+	if _, err := os.Stat(p.join(ContainerdSocket)); err != nil {
+		if _, err := os.Stat(p.join(CRIOSocket)); err == nil {
 			return CRIOSocket
 		}
 	}

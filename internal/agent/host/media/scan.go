@@ -28,7 +28,7 @@ type Places struct {
 	Sys  string // /sys/class/block
 	Dev  string // /dev
 	Proc string // /proc
-	// Allow are devices that are read besides removable ones and those on USB: patterns
+	// Allow are devices that are read in addition to removable and USB devices: patterns
 	// of names (sd*), paths (/dev/disk/by-id/...), or AllDevices.
 	Allow []string
 }
@@ -84,13 +84,13 @@ func Scan(p Places, files []string) ([]Medium, error) {
 // device checks one entry of /sys/class/block.
 func (p Places) device(name string, may selection) (Medium, bool) {
 	dir := filepath.Join(p.sys(), name)
-	size := read(dir, "size")
+	size := readAttribute(dir, "size")
 	if size == "" || size == "0" {
 		return Medium{}, false // nothing in the drive
 	}
 	// The kernel writes "!" for "/" in names of devices in subdirectories.
 	path := filepath.Join(p.dev(), strings.ReplaceAll(name, "!", "/"))
-	number := read(dir, "dev")
+	number := readAttribute(dir, "dev")
 	if !sameDevice(path, number) {
 		return Medium{}, false // not in this node
 	}
@@ -106,14 +106,14 @@ func key(dir, number, size string) string {
 		dir = real // what is above it is the disk of a partition
 	}
 	disk := filepath.Dir(dir)
-	seq := read(dir, "diskseq")
+	seq := readAttribute(dir, "diskseq")
 	if seq == "" {
-		seq = read(disk, "diskseq")
+		seq = readAttribute(disk, "diskseq")
 	}
 	return strings.Join([]string{number, size, seq, written(dir, disk)}, "/")
 }
 
-func read(dir, name string) string {
+func readAttribute(dir, name string) string {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return ""

@@ -15,12 +15,12 @@ import (
 // AllDevices among the devices that are allowed means all that belong to this machine.
 const AllDevices = "all"
 
-// shared are devices whose bytes are on other machines, or are put together from
-// other devices: reading one may move a resource between nodes, wait for a network,
-// or show what is on a device that is read anyway. They are read only if they are named.
+// shared are devices that store their bytes on other machines or combine other devices. Reading
+// one may move a resource between nodes, wait for a network, or repeat a device that is read
+// anyway. They are read only if the configuration names them.
 var shared = []string{"drbd", "rbd", "nbd", "dm-", "md", "zd", "bcache"}
 
-// never are devices that nobody plugs in.
+// never are virtual devices, which are no media.
 var never = []string{"ram", "zram", "fd"}
 
 var usb = regexp.MustCompile(`/usb[0-9]+/`)
@@ -57,7 +57,7 @@ func begins(name string, prefixes []string) bool {
 // removable reports whether people plug a device in: the kernel says so, it is on USB,
 // or it is a card.
 func removable(disk string) bool {
-	return read(disk, "removable") == "1" || usb.MatchString(disk+"/") || read(disk, "device/type") == "SD"
+	return readAttribute(disk, "removable") == "1" || usb.MatchString(disk+"/") || readAttribute(disk, "device/type") == "SD"
 }
 
 // allowed reports whether the configuration names a device: by a pattern of its name,
@@ -89,7 +89,7 @@ func (s selection) inUse(real, disk string) bool {
 	}
 	return slices.ContainsFunc(parts, func(dir string) bool {
 		holders, _ := os.ReadDir(filepath.Join(dir, "holders"))
-		return len(holders) > 0 || s.used[read(dir, "dev")]
+		return len(holders) > 0 || s.used[readAttribute(dir, "dev")]
 	})
 }
 
@@ -145,7 +145,7 @@ func deviceNumber(path string) string {
 func written(dirs ...string) string {
 	var out []string
 	for _, dir := range dirs {
-		if f := strings.Fields(read(dir, "stat")); len(f) > 6 {
+		if f := strings.Fields(readAttribute(dir, "stat")); len(f) > 6 {
 			out = append(out, f[6])
 		}
 	}

@@ -18,8 +18,8 @@ func digestOf(f *os.File) (string, error) {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Digests remembers the digests of large files as long as the files are the
-// same: a node is looked at every few seconds. For one agent's life.
+// Digests caches the digests of large files while the files do not change, because the agent
+// observes the node every few seconds. The cache is in memory.
 type Digests struct {
 	mu   sync.Mutex
 	seen map[string]remembered
@@ -27,8 +27,8 @@ type Digests struct {
 
 type remembered struct{ stat, digest string }
 
-// Of is the digest of a file, fs.ErrNotExist if there is none.
-func (d *Digests) Of(path string) (string, error) {
+// DigestOf returns the digest of a file, fs.ErrNotExist if there is none.
+func (d *Digests) DigestOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

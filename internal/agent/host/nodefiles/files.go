@@ -47,8 +47,8 @@ const maxRead = model.MaxFile
 // ErrTooLarge says that a file is too large to be kept.
 var ErrTooLarge = fmt.Errorf("the file is larger than %d bytes", maxRead)
 
-// Look says what is at a path, with the digest of a regular file.
-func (f FS) Look(path string) (State, error) {
+// Inspect returns what is at a path, with the digest of a regular file.
+func (f FS) Inspect(path string) (State, error) {
 	s, file, err := f.open(path)
 	if err != nil || file == nil {
 		return s, err
@@ -76,7 +76,7 @@ func (f FS) Read(path string) ([]byte, State, error) {
 	return b, s, nil
 }
 
-// open looks at a path; file is nil for what is no regular file.
+// open opens and inspects a path; file is nil if it is not a regular file.
 func (f FS) open(path string) (State, *os.File, error) {
 	d, err := f.dir(path, false)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -92,7 +92,7 @@ func (f FS) open(path string) (State, *os.File, error) {
 		return State{}, nil, nil
 	}
 	if err != nil {
-		return State{}, nil, fmt.Errorf("look at %s: %w", path, err)
+		return State{}, nil, fmt.Errorf("inspect %s: %w", path, err)
 	}
 	s := State{Exists: true, Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid, Size: st.Size, Regular: st.Mode&unix.S_IFMT == unix.S_IFREG}
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -106,7 +106,7 @@ func (f FS) open(path string) (State, *os.File, error) {
 	}
 	fd, err := unix.Openat(d.fd, d.base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return State{}, nil, fmt.Errorf("look at %s: %w", path, err)
+		return State{}, nil, fmt.Errorf("inspect %s: %w", path, err)
 	}
 	return s, os.NewFile(uintptr(fd), path), nil
 }
@@ -118,13 +118,13 @@ func (f FS) Write(path string, data []byte, mode uint32, uid, gid int) error {
 		return err
 	}
 	defer d.close()
-	beside := "." + d.base + ".refit~"
-	_ = unix.Unlinkat(d.fd, beside, 0) // of a try that was cut off
-	if err := d.writeBeside(beside, data, mode, uid, gid); err != nil {
-		_ = unix.Unlinkat(d.fd, beside, 0)
+	temporary := "." + d.base + ".refit~"
+	_ = unix.Unlinkat(d.fd, temporary, 0) // of a try that was cut off
+	if err := d.writeTemporary(temporary, data, mode, uid, gid); err != nil {
+		_ = unix.Unlinkat(d.fd, temporary, 0)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := unix.Renameat(d.fd, beside, d.fd, d.base); err != nil {
+	if err := unix.Renameat(d.fd, temporary, d.fd, d.base); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := unix.Fsync(d.fd); err != nil {
@@ -133,7 +133,7 @@ func (f FS) Write(path string, data []byte, mode uint32, uid, gid int) error {
 	return nil
 }
 
-func (d *dir) writeBeside(name string, data []byte, mode uint32, uid, gid int) error {
+func (d *dir) writeTemporary(name string, data []byte, mode uint32, uid, gid int) error {
 	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err

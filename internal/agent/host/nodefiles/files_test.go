@@ -11,19 +11,19 @@ import (
 )
 
 func TestWriteLookRemove(t *testing.T) {
-	f := FS{Root: t.TempDir(), Refuse: model.KeptPath}
+	f := FS{Root: t.TempDir(), Refuse: model.ProtectedPath}
 	uid, gid := os.Getuid(), os.Getgid()
 	if err := f.Write("/etc/a/b.conf", []byte("one"), 0o640, uid, gid); err != nil {
 		t.Fatal(err)
 	}
-	s, err := f.Look("/etc/a/b.conf")
+	s, err := f.Inspect("/etc/a/b.conf")
 	if err != nil || !s.Regular || s.Mode != 0o640 || s.Digest != model.DigestOf([]byte("one")) {
 		t.Fatalf("%+v %v", s, err)
 	}
 	if err := f.Remove("/etc/a/b.conf"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := f.Look("/etc/a/b.conf"); err != nil || s.Exists {
+	if s, err := f.Inspect("/etc/a/b.conf"); err != nil || s.Exists {
 		t.Fatalf("%+v %v", s, err)
 	}
 	if err := f.Remove("/no/such/file"); err != nil {
@@ -35,7 +35,7 @@ func TestWriteLookRemove(t *testing.T) {
 	}
 }
 
-// What a kill left beside the file is written over, not taken for content.
+// A write replaces the temporary file that a killed process left.
 func TestALeftoverOfACutOffWriteIsReplaced(t *testing.T) {
 	f := FS{Root: t.TempDir()}
 	if err := os.MkdirAll(filepath.Join(f.Root, "etc"), 0o755); err != nil {
@@ -64,7 +64,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 		"without any link, out of the path": {"etc/other", "kubernetes", "/etc/../etc/x", "clean"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := FS{Root: t.TempDir(), Refuse: model.KeptPath}
+			f := FS{Root: t.TempDir(), Refuse: model.ProtectedPath}
 			for _, d := range []string{"etc/kubernetes", "var/lib/containerd"} {
 				if err := os.MkdirAll(filepath.Join(f.Root, d), 0o755); err != nil {
 					t.Fatal(err)
@@ -89,7 +89,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 	if err := os.Symlink("file", filepath.Join(f.Root, "etc/link")); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := f.Look("/etc/link"); err != nil || s.Link != "file" || s.Regular {
+	if s, err := f.Inspect("/etc/link"); err != nil || s.Link != "file" || s.Regular {
 		t.Fatalf("%+v %v", s, err)
 	}
 }
@@ -122,7 +122,7 @@ func TestDigestsAreOfTheFileThatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if got, err := d.Of(path); err != nil || got != model.DigestOf([]byte(text)) {
+			if got, err := d.DigestOf(path); err != nil || got != model.DigestOf([]byte(text)) {
 				t.Fatalf("%s %v", got, err)
 			}
 		}

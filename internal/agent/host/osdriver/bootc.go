@@ -17,8 +17,8 @@ func NewBootc(h Host) *BootcDriver { return &BootcDriver{h} }
 // Name is bootc.
 func (d *BootcDriver) Name() string { return Bootc }
 
-// Read asks bootc; the words of an older one are tried when it does not know ours.
-func (d *BootcDriver) Read(ctx context.Context) (*BootcHost, error) {
+// ReadHost asks bootc. It tries the flags of an older version if bootc does not know these.
+func (d *BootcDriver) ReadHost(ctx context.Context) (*BootcHost, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "bootc", "status", "--format=json", "--format-version=1")
 	var tool *ToolError
 	if errors.As(err, &tool) && tool.Code == 2 {
@@ -32,7 +32,7 @@ func (d *BootcDriver) Read(ctx context.Context) (*BootcHost, error) {
 
 // Status reads the host.
 func (d *BootcDriver) Status(ctx context.Context) (Status, error) {
-	h, err := d.Read(ctx)
+	h, err := d.ReadHost(ctx)
 	if err != nil {
 		return Status{}, err
 	}
@@ -73,7 +73,7 @@ func (h *BootcHost) status() Status {
 func (h *BootcHost) drift() []Drift {
 	var out []Drift
 	if o := h.Status.UsrOverlay; o != nil {
-		out = append(out, Drift{Kind: DriftOverlay, Detail: "an overlay lies over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
+		out = append(out, Drift{Kind: DriftOverlay, Detail: "an overlay is mounted over /usr (" + o.AccessMode + ", " + o.Persistence + ")"})
 	}
 	all := []struct {
 		what string
@@ -139,7 +139,7 @@ func (d *BootcDriver) Stage(ctx context.Context, t Target) error {
 		return err
 	case s.Unsupported != "":
 		return fmt.Errorf("%w: %s", ErrUnsupported, s.Unsupported)
-	case !s.Stays():
+	case !s.NextIsBooted():
 		if err := d.Discard(ctx); err != nil {
 			return err
 		}
@@ -163,26 +163,27 @@ func (d *BootcDriver) Stage(ctx context.Context, t Target) error {
 	return err
 }
 
-// Discard drops what is staged or queued. bootc has no word for it: libostree has,
-// and a rollback drops what is staged and, told again, itself.
+// Discard drops a staged deployment or a queued rollback. bootc has no command for it. libostree
+// has one for staged deployments; `bootc rollback` drops a staged deployment, and a second one
+// cancels the rollback.
 func (d *BootcDriver) Discard(ctx context.Context) error {
 	for range 3 {
 		s, err := d.Status(ctx)
-		if err != nil || s.Stays() {
+		if err != nil || s.NextIsBooted() {
 			return err
 		}
 		if s.Staged != nil && !s.RollbackQueued {
 			if _, err := d.host.Runner.Run(ctx, nil, "ostree", "admin", "undeploy", "0"); err == nil {
 				continue
 			} else if s.Rollback == nil {
-				return fmt.Errorf("what is staged cannot be dropped: %w", err)
+				return fmt.Errorf("drop the staged deployment: %w", err)
 			}
 		}
 		if _, err := d.host.Runner.Run(ctx, nil, "bootc", "rollback"); err != nil {
 			return err
 		}
 	}
-	return errors.New("what was staged, or a rollback that was queued, could not be dropped; `bootc status` on the node shows it")
+	return errors.New("a staged deployment or a queued rollback could not be dropped; run `bootc status` on the node")
 }
 
 // Rollback queues the earlier deployment. It toggles, and drops what is staged.
@@ -239,7 +240,7 @@ func (d *BootcDriver) Newer(ctx context.Context) (digest string, err error) {
 	if _, err := d.host.Runner.Run(ctx, nil, "bootc", "upgrade", "--check"); err != nil {
 		return "", err
 	}
-	h, err := d.Read(ctx)
+	h, err := d.ReadHost(ctx)
 	if err != nil || !h.Known() || h.Status.Booted.CachedUpdate == nil {
 		return "", err
 	}

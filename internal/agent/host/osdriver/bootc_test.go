@@ -56,8 +56,8 @@ func TestBootcStatus(t *testing.T) {
 				Unsupported: "packages were layered on the image on this node, which bootc does not carry over; `rpm-ostree reset` on the node takes them away",
 				Drift:       []Drift{{Kind: DriftPackages, Detail: "the booted deployment was changed on the node with rpm-ostree"}}}},
 		"an overlay over /usr": {bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", `,"usrOverlay":{"accessMode":"readWrite","persistence":"transient"}`),
-			Status{Booted: bootcA, Next: bootcA, Drift: []Drift{{Kind: DriftOverlay, Detail: "an overlay lies over /usr (readWrite, transient)"}}}},
-		"somebody staged what is no image": {bootcDoc(`{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"cc","deploySerial":0}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
+			Status{Booted: bootcA, Next: bootcA, Drift: []Drift{{Kind: DriftOverlay, Detail: "an overlay is mounted over /usr (readWrite, transient)"}}}},
+		"staged without an image": {bootcDoc(`{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"cc","deploySerial":0}}`, bootcEntryOf("aa", imgA, ""), "null", ""),
 			Status{Booted: bootcA, Staged: &Deployment{ID: "cc.0"}, Next: &Deployment{ID: "cc.0"},
 				Drift: []Drift{{Kind: DriftForeign, Detail: "the staged deployment is not from a container image"}}}},
 	} {
@@ -107,7 +107,7 @@ func TestUnknownIsNoAnswer(t *testing.T) {
 // An older bootc knows other flags, and says so with exit status 2.
 func TestOldFlags(t *testing.T) {
 	s := &Script{Answers: map[string]Answer{"bootc status --format": {Code: 2}, "bootc status --json": {Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")}}}
-	h, err := NewBootc(s.Host(t, nil)).Read(t.Context())
+	h, err := NewBootc(s.Host(t, nil)).ReadHost(t.Context())
 	if err != nil || !h.Manages() {
 		t.Fatal(h, err)
 	}
@@ -212,7 +212,7 @@ func TestRollback(t *testing.T) {
 	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); !errors.Is(err, ErrNoRollback) {
 		t.Fatal(err)
 	}
-	s.Answers["bootc status"] = Answer{Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), "")} // whatever is done, nothing is queued
+	s.Answers["bootc status"] = Answer{Out: bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("bb", imgB, ""), "")} // no command queues a rollback
 	if err := NewBootc(s.Host(t, nil)).Rollback(t.Context()); err == nil {
 		t.Fatal("a rollback that is not queued is called done")
 	}
@@ -226,7 +226,7 @@ func TestNewer(t *testing.T) {
 		"another digest is behind": {imgB, "sha256:b"},
 	} {
 		text := strings.Replace(bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", ""), `"cachedUpdate":null`, `"cachedUpdate":`+c.cached, 1)
-		s := &Script{Answers: map[string]Answer{"bootc status": {Out: text}, "bootc upgrade --check": {Out: "whatever"}}}
+		s := &Script{Answers: map[string]Answer{"bootc status": {Out: text}, "bootc upgrade --check": {Out: "any output"}}}
 		if got, err := NewBootc(s.Host(t, nil)).Newer(t.Context()); err != nil || got != c.want {
 			t.Errorf("%s: %q %v", name, got, err)
 		}

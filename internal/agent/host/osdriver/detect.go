@@ -43,7 +43,7 @@ func Detect(ctx context.Context, h Host, open Openers) (Driver, error) {
 // ofBootc is nil if bootc is not there or does not move this host.
 func ofBootc(ctx context.Context, h Host, deployed bool) (Driver, error) {
 	d := NewBootc(h)
-	said, err := d.Read(ctx)
+	said, err := d.ReadHost(ctx)
 	switch {
 	case Missing(err):
 		return nil, nil

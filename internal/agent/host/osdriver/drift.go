@@ -27,20 +27,20 @@ func selfUpdates() []string {
 	return []string{"bootc-fetch-apply-updates.timer", "rpm-ostreed-automatic.timer", "zincati.service", "apt-daily-upgrade.timer", "dnf-automatic.timer"}
 }
 
-// mostDrift is how many things of one kind are told.
-const mostDrift = 16
+// maxDrift is how many findings of one kind are reported.
+const maxDrift = 16
 
-// EtcDrift finds what lies in /etc and hides what the image has: files of the same
-// name as one in /usr, and files that were changed on the node, whose content the
-// next image does not change. What cannot be read is left out.
+// EtcDrift finds files in /etc that hide those of the image. They have the same name as one in
+// /usr, or they were changed on the node, so that the next image does not change them. It skips
+// files that it cannot read.
 func (h Host) EtcDrift(ctx context.Context) []Drift {
 	out := h.shadows()
 	for _, p := range h.pinned(ctx) {
 		out = append(out, Drift{DriftShadow, "/etc/" + p + " was changed on the node: a new image does not change it any more"})
 	}
-	if len(out) > mostDrift {
-		more := len(out) - mostDrift
-		out = append(out[:mostDrift], Drift{DriftShadow, fmt.Sprintf("and %d more", more)})
+	if len(out) > maxDrift {
+		more := len(out) - maxDrift
+		out = append(out[:maxDrift], Drift{DriftShadow, fmt.Sprintf("and %d more", more)})
 	}
 	return append(out, h.selfUpdates()...)
 }

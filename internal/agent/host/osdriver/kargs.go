@@ -58,9 +58,9 @@ func SplitKargs(line string) []string {
 	return out
 }
 
-// Change makes the arguments of the next deployment from those of the one before:
-// exactly what was dropped goes, what is wanted and not there is added at the end.
-// What nobody named stays, in its order.
+// Change returns the arguments of the next deployment from those of the previous one. It removes
+// exactly the dropped ones and appends the wanted ones that are missing. All others stay, in their
+// order.
 func Change(have, drop, want []string) []string {
 	out := slices.DeleteFunc(slices.Clone(have), func(a string) bool { return slices.Contains(drop, a) && !slices.Contains(want, a) })
 	for _, a := range want {
@@ -71,8 +71,9 @@ func Change(have, drop, want []string) []string {
 	return out
 }
 
-// Lacking says in what running arguments are not as a target wants them.
-func (t Target) Lacking(running []string) (missing, left []string) {
+// DiffKargs returns which wanted arguments are missing from the running ones, and which dropped
+// ones are left.
+func (t Target) DiffKargs(running []string) (missing, left []string) {
 	for _, a := range t.Kargs {
 		if !slices.Contains(running, a) {
 			missing = append(missing, a)

@@ -14,7 +14,7 @@ const (
 	RPMOSTree = "rpm-ostree"
 	OSTree    = "ostree"
 	Sysext    = "sysext"
-	// Package is a host whose OS is made of packages: it is only looked at.
+	// Package is a host with an OS of packages: refit reports it and does not update it.
 	Package = "package"
 )
 
@@ -51,20 +51,20 @@ type Target struct {
 	Digest string
 	Same   []string
 	Source Source
-	// Kargs are kernel arguments that this machine is to have beside its own, Drop
-	// those that an earlier target gave it and that are wanted no more.
+	// Kargs are kernel arguments to add to the machine's own; Drop are those that an
+	// earlier target added and that are no longer wanted.
 	Kargs, Drop []string
 	// SoftReboot permits a restart of user space alone, where the host can.
 	SoftReboot bool
 }
 
-// Is reports whether a digest is the target's.
-func (t Target) Is(digest string) bool {
+// HasDigest reports whether a digest is the target's.
+func (t Target) HasDigest(digest string) bool {
 	return digest != "" && (digest == t.Digest || slices.Contains(t.Same, digest))
 }
 
-// On reports whether a deployment is the target's image.
-func (t Target) On(d *Deployment) bool { return d != nil && t.Is(d.Digest) }
+// IsImageOf reports whether a deployment is the target's image.
+func (t Target) IsImageOf(d *Deployment) bool { return d != nil && t.HasDigest(d.Digest) }
 
 // Deployment is one OS that the host has and can boot.
 type Deployment struct {
@@ -75,11 +75,11 @@ type Deployment struct {
 	Image, Digest string
 	// Version that the image says it has.
 	Version string
-	// Pinned by somebody; Incompatible: changed on the node in a way that image
-	// updates do not keep (layered packages).
+	// Pinned: an administrator pinned it. Incompatible: changed on the node in a way that
+	// image updates do not keep (layered packages).
 	Pinned, Incompatible bool
-	// Locked is prepared, and not booted before it is let go. SoftReboot: it can
-	// be entered without the firmware.
+	// Locked: it is staged, and does not boot before Activate unlocks it. SoftReboot: it
+	// can start without a reboot of the kernel.
 	Locked, SoftReboot bool
 	// Kargs that it boots with, where the host says it before.
 	Kargs []string
@@ -87,7 +87,7 @@ type Deployment struct {
 
 // Kinds of drift.
 const (
-	DriftOverlay     = "UsrOverlay"        // /usr is writable, or something lies over it
+	DriftOverlay     = "UsrOverlay"        // /usr is writable, or a file system is mounted over it
 	DriftPackages    = "LayeredPackages"   // packages were added to the image on the node
 	DriftForeign     = "ForeignDeployment" // a deployment that is not from an image
 	DriftShadow      = "ShadowedByEtc"     // a file in /etc hides the one of the image
@@ -102,10 +102,10 @@ type Status struct {
 	Driver string
 	// Unsupported says why its OS cannot be moved, empty if it can.
 	Unsupported string
-	// Booted is what runs. Staged is prepared for the next boot, Rollback what the
-	// host goes back to. Next is the one of them that boots next.
+	// Booted is the running deployment. Staged is prepared for the next boot, Rollback is
+	// the target of a rollback. Next is the one of them that boots next.
 	Booted, Staged, Rollback, Next *Deployment
-	// RollbackQueued: next is an older one, by somebody's wish.
+	// RollbackQueued: Next is an older deployment, because an administrator asked for it.
 	RollbackQueued bool
 	// Busy says what the host is doing to its deployments now.
 	Busy string
@@ -118,8 +118,10 @@ type Status struct {
 // Can reports a capability.
 func (s Status) Can(what string) bool { return slices.Contains(s.Capabilities, what) }
 
-// Stays reports whether the next boot is into what runs now.
-func (s Status) Stays() bool { return s.Next == nil || s.Booted != nil && s.Next.ID == s.Booted.ID }
+// NextIsBooted reports whether the next boot starts the running deployment again.
+func (s Status) NextIsBooted() bool {
+	return s.Next == nil || s.Booted != nil && s.Next.ID == s.Booted.ID
+}
 
 // Driver is one kind of host.
 type Driver interface {
@@ -154,8 +156,8 @@ const (
 	Live Activation = "live"
 )
 
-// ErrNoRollback says that the host has nothing to go back to.
-var ErrNoRollback = errors.New("this host has no earlier deployment to go back to")
+// ErrNoRollback reports that the host has no deployment to roll back to.
+var ErrNoRollback = errors.New("this host has no earlier deployment to roll back to")
 
 // ErrUnsupported says that the host's OS cannot be moved as an image.
 var ErrUnsupported = errors.New("the OS of this host cannot be moved as an image")

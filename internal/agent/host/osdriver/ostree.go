@@ -37,7 +37,7 @@ func (d *OstreeDriver) run(ctx context.Context, argv ...string) (string, error) 
 
 // Status reads the host.
 func (d *OstreeDriver) Status(ctx context.Context) (Status, error) {
-	s, _, err := d.read(ctx)
+	s, _, err := d.readStatus(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -45,8 +45,8 @@ func (d *OstreeDriver) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// read is Status, with libostree's own list in the order in which it boots.
-func (d *OstreeDriver) read(ctx context.Context) (Status, []ostreeEntry, error) {
+// readStatus is Status, with libostree's own list in the order in which it boots.
+func (d *OstreeDriver) readStatus(ctx context.Context) (Status, []ostreeEntry, error) {
 	out, err := d.run(ctx, "admin", "status")
 	if err != nil {
 		return Status{}, nil, err
@@ -70,7 +70,7 @@ func (d *OstreeDriver) read(ctx context.Context) (Status, []ostreeEntry, error) 
 		return Status{}, nil, errors.New("libostree does not say which deployment is booted; `ostree admin status` on the node shows what it sees")
 	}
 	s.Next = list[0].d
-	s.RollbackQueued = !s.Stays() && !list[0].staged
+	s.RollbackQueued = !s.NextIsBooted() && !list[0].staged
 	s.Running, err = d.host.Running()
 	s.Drift = drift(list)
 	return s, list, err
@@ -113,11 +113,11 @@ const ostreeRepo = "/ostree/repo"
 // refOf is the name under which an image is kept in the repository.
 func refOf(digest string) string { return "refit/" + strings.TrimPrefix(digest, "sha256:") }
 
-// Stage imports the image, if the host does not have it, and stages a deployment of
-// it with the arguments that it is to have: both in one go, because what a first
-// staging was given is lost by a second one.
+// Stage imports the image, if the host does not have it, and stages a deployment of it with its
+// kernel arguments. It does both in one step, because a second staging loses the arguments of the
+// first.
 func (d *OstreeDriver) Stage(ctx context.Context, t Target) error {
-	s, list, err := d.read(ctx)
+	s, list, err := d.readStatus(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (d *OstreeDriver) Stage(ctx context.Context, t Target) error {
 	if err != nil {
 		return err
 	}
-	if !s.Stays() {
+	if !s.NextIsBooted() {
 		if err := d.Discard(ctx); err != nil {
 			return err
 		}
@@ -144,8 +144,8 @@ func (d *OstreeDriver) Stage(ctx context.Context, t Target) error {
 	return d.forget(ctx, t.Digest)
 }
 
-// lock is the file by which libostree leaves what is staged alone at shutdown, so that
-// a restart that nobody planned is into the old OS. It goes with the boot.
+// lock is the file that keeps libostree from finalizing the staged deployment at shutdown, so that
+// an unplanned restart boots the old OS. It disappears with a reboot.
 func (d *OstreeDriver) lock() string {
 	return filepath.Join(d.host.Root, "/run/ostree/staged-deployment-locked")
 }
@@ -188,7 +188,7 @@ func (d *OstreeDriver) importImage(ctx context.Context, t Target) error {
 // forget lets go the images that no deployment is from; what they had alone goes
 // when libostree tidies up, as it does with every deployment.
 func (d *OstreeDriver) forget(ctx context.Context, digest string) error {
-	_, list, err := d.read(ctx)
+	_, list, err := d.readStatus(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ func (d *OstreeDriver) forget(ctx context.Context, digest string) error {
 // Discard drops what is in front of the booted deployment.
 func (d *OstreeDriver) Discard(ctx context.Context) error {
 	for range 4 {
-		s, _, err := d.read(ctx)
-		if err != nil || s.Stays() {
+		s, _, err := d.readStatus(ctx)
+		if err != nil || s.NextIsBooted() {
 			return err
 		}
 		if _, err := d.run(ctx, "admin", "undeploy", "0"); err != nil {
@@ -229,7 +229,7 @@ func (d *OstreeDriver) Rollback(ctx context.Context) error {
 	if err := d.Discard(ctx); err != nil {
 		return err
 	}
-	s, list, err := d.read(ctx)
+	s, list, err := d.readStatus(ctx)
 	switch {
 	case err != nil:
 		return err

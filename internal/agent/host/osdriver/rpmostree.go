@@ -30,7 +30,7 @@ func (d *RPMOstreeDriver) run(ctx context.Context, argv ...string) error {
 	return err
 }
 
-func (d *RPMOstreeDriver) read(ctx context.Context) (*rpmDocument, Status, error) {
+func (d *RPMOstreeDriver) readStatus(ctx context.Context) (*rpmDocument, Status, error) {
 	out, err := d.host.Runner.Run(ctx, nil, "rpm-ostree", "status", "--json")
 	if err != nil {
 		return nil, Status{}, err
@@ -50,7 +50,7 @@ func (d *RPMOstreeDriver) read(ctx context.Context) (*rpmDocument, Status, error
 
 // Status reads the host.
 func (d *RPMOstreeDriver) Status(ctx context.Context) (Status, error) {
-	_, s, err := d.read(ctx)
+	_, s, err := d.readStatus(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -73,19 +73,19 @@ func reference(s Source) (string, error) {
 // Stage rebases to the image, and gives what is pending its arguments. Rebasing to
 // what is booted is an error for some versions: then only the arguments are set.
 func (d *RPMOstreeDriver) Stage(ctx context.Context, t Target) error {
-	_, s, err := d.read(ctx)
+	_, s, err := d.readStatus(ctx)
 	switch {
 	case err != nil:
 		return err
 	case s.Busy != "":
 		return fmt.Errorf("rpm-ostree is at work: %s", s.Busy)
-	case !s.Stays():
+	case !s.NextIsBooted():
 		if err := d.Discard(ctx); err != nil {
 			return err
 		}
 	}
 	failpoint.Here(failpoint.OSDiscarded)
-	if !t.On(s.Booted) {
+	if !t.IsImageOf(s.Booted) {
 		ref, err := reference(t.Source)
 		if err != nil {
 			return err
@@ -95,7 +95,7 @@ func (d *RPMOstreeDriver) Stage(ctx context.Context, t Target) error {
 		}
 	}
 	failpoint.Here(failpoint.OSImported)
-	doc, _, err := d.read(ctx)
+	doc, _, err := d.readStatus(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,11 +128,11 @@ func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, running [
 	return d.run(ctx, argv...)
 }
 
-// Discard drops what is pending, and takes a rollback back that somebody queued.
+// Discard drops a pending deployment and cancels a queued rollback.
 func (d *RPMOstreeDriver) Discard(ctx context.Context) error {
 	for range 3 {
-		_, s, err := d.read(ctx)
-		if err != nil || s.Stays() {
+		_, s, err := d.readStatus(ctx)
+		if err != nil || s.NextIsBooted() {
 			return err
 		}
 		verb := []string{"cleanup", "--pending"}
@@ -148,7 +148,7 @@ func (d *RPMOstreeDriver) Discard(ctx context.Context) error {
 
 // Rollback makes the earlier deployment the next.
 func (d *RPMOstreeDriver) Rollback(ctx context.Context) error {
-	_, s, err := d.read(ctx)
+	_, s, err := d.readStatus(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -166,7 +166,7 @@ func (d *RPMOstreeDriver) Rollback(ctx context.Context) error {
 
 // Activate lets go a deployment whose finalisation is locked.
 func (d *RPMOstreeDriver) Activate(ctx context.Context, _ Target) (Activation, error) {
-	doc, s, err := d.read(ctx)
+	doc, s, err := d.readStatus(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -31,13 +31,13 @@ func extract(r io.Reader, dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := put(root, h, t); err != nil {
+		if err := extractEntry(root, h, t); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
 }
 
-func put(root *os.Root, h *tar.Header, r io.Reader) error {
+func extractEntry(root *os.Root, h *tar.Header, r io.Reader) error {
 	name := filepath.Clean(strings.TrimSuffix(h.Name, "/"))
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

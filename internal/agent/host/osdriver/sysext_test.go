@@ -56,7 +56,7 @@ func TestNothingMerged(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := d.Status(t.Context())
-	if err != nil || st.Stays() || !target().On(st.Staged) {
+	if err != nil || st.NextIsBooted() || !target().IsImageOf(st.Staged) {
 		t.Fatalf("%+v %v", st, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestFits(t *testing.T) {
 		"this OS and version":                 {"ID=debian\nVERSION_ID=\"12\"", "ID=debian\nVERSION_ID='12'", true},
 		"another version":                     {"ID=debian\nVERSION_ID=11", "ID=debian\nVERSION_ID=12", false},
 		"another OS":                          {"ID=fedora\nVERSION_ID=12", "ID=debian\nVERSION_ID=12", false},
-		"the level, whatever version":         {"ID=debian\nSYSEXT_LEVEL=2\nVERSION_ID=11", "ID=debian\nVERSION_ID=12\nSYSEXT_LEVEL=2", true},
+		"the level, of any version":           {"ID=debian\nSYSEXT_LEVEL=2\nVERSION_ID=11", "ID=debian\nVERSION_ID=12\nSYSEXT_LEVEL=2", true},
 		"a level that the host does not have": {"ID=debian\nSYSEXT_LEVEL=2", "ID=debian\nVERSION_ID=12", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// An image that is no extension, and one that writes beside its folder, leave nothing.
+// An image that is no extension, or that writes outside of its directory, leaves no files.
 func TestRefused(t *testing.T) {
 	for name, headers := range map[string][]tar.Header{
 		"no release file":   {file("usr/a", "x")},

@@ -48,15 +48,15 @@ func TestAShutdownIsNoFailureOfTheCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			begun, on, result := filepath.Join(dir, "begun"), filepath.Join(dir, "on"), filepath.Join(dir, "result")
+			started, on, result := filepath.Join(dir, "started"), filepath.Join(dir, "on"), filepath.Join(dir, "result")
 			ctx, shutdown := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
 				ended <- RecordCommand(ctx, filepath.Join(dir, "log"), result,
-					[]string{"sh", "-c", "touch " + begun + "; while [ ! -e " + on + " ]; do sleep 0.02; done; " + c.end})
+					[]string{"sh", "-c", "touch " + started + "; while [ ! -e " + on + " ]; do sleep 0.02; done; " + c.end})
 			}()
 			for {
-				if _, err := os.Stat(begun); err == nil {
+				if _, err := os.Stat(started); err == nil {
 					break
 				}
 				time.Sleep(10 * time.Millisecond)

@@ -27,11 +27,11 @@ func (m *Manager) Set(ctx context.Context, name, state string) error {
 	return fmt.Errorf("unit %s: no state %q is known", name, state)
 }
 
-// Renew has a unit that runs read its configuration again, or start anew. One that
-// does not run reads its files when somebody starts it: systemd passes over it, but
-// refuses if it is masked, or not there at all, as before the image that brings it is
-// booted, and after its file was taken back.
-func (m *Manager) Renew(ctx context.Context, name string, restart bool) error {
+// ReloadOrRestart reloads or restarts a running unit. It skips inactive, masked and missing units:
+// systemd ignores an inactive unit, which reads its files at its next start, but refuses masked and
+// missing ones. A unit is missing before the image that contains it boots, and after an undo
+// removed its file.
+func (m *Manager) ReloadOrRestart(ctx context.Context, name string, restart bool) error {
 	u, err := m.Unit(ctx, name)
 	if err != nil {
 		return err

@@ -188,7 +188,7 @@ func newNode(t *testing.T, c model.NodeConfig, names string) (*simNode, updaters
 	for _, name := range append(kube.CertificateNames(), kube.KubeletClient) {
 		n.write(name, old)
 	}
-	for _, p := range order {
+	for _, p := range restartOrder {
 		n.created[p] = old.Add(time.Hour)
 	}
 	dir := t.TempDir()
@@ -232,7 +232,7 @@ func drive(t *testing.T, n *simNode, tk updaters.Task) updaters.Result {
 	for range 2000 {
 		r, err := u.Update(t.Context(), tk)
 		if strings.Contains(fmt.Sprint(r, err), secret) {
-			t.Fatal("a key was said")
+			t.Fatal("a message has a key")
 		}
 		if err == nil && (r.Done || r.Failed) {
 			return r
@@ -249,14 +249,14 @@ func TestRenewals(t *testing.T) {
 		if r := drive(t, n, tk); !r.Done {
 			t.Fatal(r)
 		}
-		if fmt.Sprint(n.stopped) != fmt.Sprint(order) || n.renewals != len(kube.CertificateNames()) {
+		if fmt.Sprint(n.stopped) != fmt.Sprint(restartOrder) || n.renewals != len(kube.CertificateNames()) {
 			t.Fatal(n.stopped, n.renewals)
 		}
 		if left, _ := filepath.Glob(filepath.Join(tk.Rollback, "*", "*")); len(left) > 0 {
 			t.Fatalf("copies of keys were left: %v", left)
 		}
 	})
-	t.Run("one that nobody uses restarts nothing", func(t *testing.T) {
+	t.Run("an unused certificate restarts nothing", func(t *testing.T) {
 		n, tk := newNode(t, config(model.ConfigCertificate{Name: "admin.conf", DaysLeft: 90}), "admin.conf")
 		if r := drive(t, n, tk); !r.Done || len(n.stopped) > 0 || n.renewals != 1 {
 			t.Fatal(r, n.stopped, n.renewals)
@@ -268,7 +268,7 @@ func TestRenewals(t *testing.T) {
 			t.Fatal(r, n.stopped, n.renewals)
 		}
 	})
-	t.Run("power cuts between key and certificate are mended", func(t *testing.T) {
+	t.Run("power cuts between key and certificate are repaired", func(t *testing.T) {
 		n, tk := newNode(t, all, "all")
 		n.cutOff = 2
 		if r := drive(t, n, tk); !r.Done || strings.Contains(n.state(), "broken") {
@@ -291,7 +291,7 @@ func TestRenewals(t *testing.T) {
 			t.Fatal(r)
 		}
 	})
-	t.Run("the kubelet's own is only looked at", func(t *testing.T) {
+	t.Run("the kubelet's own is only observed", func(t *testing.T) {
 		n, tk := newNode(t, config(model.ConfigCertificate{Name: kube.KubeletClient, DaysLeft: 90}), kube.KubeletClient)
 		if r := drive(t, n, tk); !r.Failed || n.renewals != 0 || !strings.Contains(r.Message, "kubelet renews its own") {
 			t.Fatal(r)
@@ -299,8 +299,8 @@ func TestRenewals(t *testing.T) {
 	})
 }
 
-// The values order as the planner compares them: what is not so is a difference,
-// whatever was asked.
+// The values sort as the planner compares them: an unmet requirement is a difference,
+// whichever requirement it is.
 func TestFieldsAreDifferencesOrNot(t *testing.T) {
 	for name, c := range map[string]struct {
 		want model.ConfigCertificate

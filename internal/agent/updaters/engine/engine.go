@@ -17,16 +17,16 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Engine runs the runs of one node. One Run at a time.
+// Engine runs the runs of one node, one at a time.
 type Engine struct {
-	// Dir is the agent's state directory: journal/, runs/ and rollback/ in it.
+	// Dir is the agent's state directory, with journal/, runs/ and rollback/.
 	Dir string
-	// Updaters this node has.
+	// Updaters that this node has.
 	Updaters []updaters.Updater
 	// Payload finds a file of a bundle on this node.
 	Payload func(bundle, name string) (updaters.Payload, error)
 	Log     *slog.Logger
-	// Note takes a journal that lost its end, for the node's status; nil: nobody does.
+	// Note reports a journal that lost its end, for the node's status; nil drops it.
 	Note statefile.Note
 	// Now and Sleep are for tests; nil means the real ones.
 	Now   func() time.Time
@@ -35,58 +35,58 @@ type Engine struct {
 	// hanging; 0 means callTime.
 	CallTime time.Duration
 
-	// hung are the calls that have not returned in their time, by updater.
-	hung map[string]<-chan answer
-	// noted are journals whose torn end was noted in this life.
-	noted map[string]bool
+	// hung are the calls that exceeded their time and have not returned, by updater.
+	hung map[string]<-chan callResult
+	// reportedTorn are journals whose torn end this process has reported.
+	reportedTorn map[string]bool
 }
 
-// pause between two calls of an updater that asks for no other.
-const pause = time.Second
+// callInterval is the time between two calls of an updater that requests no other.
+const callInterval = time.Second
 
-// journals that are kept; older runs are forgotten.
+// keepJournals is how many journals are kept; those of older runs are removed.
 const keepJournals = 10
 
-// Run goes on with the run in the journal, or begins the permitted one, and
-// returns when nothing is left to do or the context ends. permitted is asked
-// again before every step. report is told every change.
+// Run continues the run in the journal, or starts the permitted one. It returns when nothing
+// is left to do or the context ends. It calls permitted before every step, and report at
+// every change.
 func (e *Engine) Run(ctx context.Context, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
 	js, err := readJournals(e.journals())
 	if err != nil {
 		e.Log.Error("no run starts: the journals cannot be listed", "error", err)
 		if r := permitted(); r != nil {
-			report(waits(r, v1alpha1.ReasonJournalUnreadable, err, e.journals()))
+			report(waitingStatus(r, v1alpha1.ReasonJournalUnreadable, err, e.journals()))
 		}
 		return
 	}
-	e.noteTorn(js)
-	j := open(js)
+	e.trimTornJournals(js)
+	j := unfinishedRun(js)
 	if j == nil {
-		if j = e.begin(ctx, js, permitted, report); j == nil {
+		if j = e.startRun(ctx, js, permitted, report); j == nil {
 			return
 		}
 	}
 	if j.run.Undo {
-		e.takeBack(ctx, j, js, report)
+		e.undoRun(ctx, j, js, report)
 		return
 	}
-	e.drive(ctx, j, permitted, report)
+	e.runSteps(ctx, j, permitted, report)
 }
 
 func (e *Engine) journals() string { return filepath.Join(e.Dir, "journal") }
 
-// Adopt notes a run that ended here under another store: this one has no journal of it,
-// and would begin again what was permitted, and done, long ago. It is one write, so that
-// nobody finds the run begun and not ended.
+// Adopt records a run that finished on this node under another state directory. Without a
+// journal of it, a run that finished long ago would start again. It is one write, so that a
+// crash never leaves the run started and unfinished.
 func (e *Engine) Adopt(r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus) error {
 	js, err := readJournals(e.journals())
-	if err != nil || unfit(&r) != "" || slices.ContainsFunc(js, func(j *journal) bool { return j.run.UID == r.UID }) {
+	if err != nil || invalidRun(&r) != "" || slices.ContainsFunc(js, func(j *journal) bool { return j.run.UID == r.UID }) {
 		return err
 	}
-	return adopt(e.journals(), nextSeq(js), r, s, e.now())
+	return createFinishedJournal(e.journals(), nextSeq(js), r, s, e.now())
 }
 
-// Names of the updaters that this node has, sorted.
+// Names are the names of the updaters that this node has, sorted.
 func (e *Engine) Names() []string {
 	var out []string
 	for _, u := range e.Updaters {
@@ -96,16 +96,16 @@ func (e *Engine) Names() []string {
 	return out
 }
 
-// Busy reports whether a run has begun and not finished; what it needs must not
-// be removed. A run whose journal is damaged does not go on, and needs nothing.
+// Busy reports whether a run has started and not finished; its inputs must not be removed.
+// A run whose journal is damaged does not continue, and needs nothing.
 func (e *Engine) Busy() bool {
 	js, err := readJournals(e.journals())
-	return err != nil || open(js) != nil
+	return err != nil || unfinishedRun(js) != nil
 }
 
-// open is the run that has not finished: the newest or none. An older one without an end
-// could not be read for a while, and another attempt was started.
-func open(js []*journal) *journal {
+// unfinishedRun is the newest run if it has not finished, nil otherwise. An older one
+// without an end was unreadable for a while, and another attempt was started.
+func unfinishedRun(js []*journal) *journal {
 	if len(js) == 0 {
 		return nil
 	}
@@ -115,9 +115,9 @@ func open(js []*journal) *journal {
 	return nil
 }
 
-// begin starts the permitted run if it never ran; otherwise it reports what
-// came of it, or of the last run.
-func (e *Engine) begin(ctx context.Context, js []*journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+// startRun starts the permitted run if it never ran. Otherwise it reports the result of that
+// run, or of the last one.
+func (e *Engine) startRun(ctx context.Context, js []*journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
 	r := permitted()
 	for _, j := range slices.Backward(js) {
 		if r != nil && j.run.UID == r.UID && j.run.Attempt >= r.Attempt {
@@ -131,68 +131,68 @@ func (e *Engine) begin(ctx context.Context, js []*journal, permitted func() *v1a
 		}
 		return nil
 	}
-	if why := unfit(r); why != "" {
+	if why := invalidRun(r); why != "" {
 		report(&v1alpha1.NodeRunStatus{UID: r.UID, PlanDigest: r.PlanDigest, Attempt: r.Attempt, State: v1alpha1.RunFailed,
 			Reason: v1alpha1.ReasonStepFailed, Message: "nothing was started: " + why})
 		return nil
 	}
-	sweep(e.journals())
-	e.forget(js, r.UID)
-	e.tidy(js, r.UID)
-	j := e.create(ctx, nextSeq(js), r, permitted, report)
+	removeTempFiles(e.journals())
+	e.removeOldJournals(js, r.UID)
+	e.removeOldRollbacks(js, r.UID)
+	j := e.awaitJournal(ctx, nextSeq(js), r, permitted, report)
 	if j != nil {
 		failpoint.Here(failpoint.JournalRun)
 	}
 	return j
 }
 
-// create makes the journal of a run. While it cannot be written the run waits, as long as
-// the same run is permitted.
-func (e *Engine) create(ctx context.Context, seq uint64, r *v1alpha1.NodeRun, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
+// awaitJournal creates the journal of a run. While that fails the run waits, as long as the
+// same run is permitted.
+func (e *Engine) awaitJournal(ctx context.Context, seq uint64, r *v1alpha1.NodeRun, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) *journal {
 	for again := false; ctx.Err() == nil && (!again || reflect.DeepEqual(permitted(), r)); again = true {
 		j, err := createJournal(e.journals(), seq, *r, e.now())
 		if err == nil {
 			return j
 		}
-		e.Log.Error("the run waits: its journal cannot be created", "update", r.Name, "error", err)
-		report(waits(r, v1alpha1.ReasonJournalUnwritable, err, e.journals()))
-		e.sleep(ctx, writeAgain)
+		e.Log.Error("run waits: its journal cannot be created", "update", r.Name, "error", err)
+		report(waitingStatus(r, v1alpha1.ReasonJournalUnwritable, err, e.journals()))
+		e.sleep(ctx, writeRetryInterval)
 	}
 	return nil
 }
 
-// reportOld reports a run that does not go on.
+// reportOld reports a run that does not continue.
 func (e *Engine) reportOld(j *journal, report func(*v1alpha1.NodeRunStatus)) {
 	if j.damage != nil {
-		e.Log.Error("the journal of a run is damaged", "path", j.path, "error", j.damage.err)
+		e.Log.Error("journal of a run damaged", "path", j.path, "error", j.damage.err)
 	}
 	report(e.status(j, "", "", ""))
 }
 
-// idForm is what may become part of a file's or a unit's name.
+// idForm is what may become part of the name of a file or a unit.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,62}$`)
 
-// unfit says why a run is not begun, "" if it may be. UID and step IDs name
-// files and units of this node: they are checked, whoever wrote them.
-func unfit(r *v1alpha1.NodeRun) string {
+// invalidRun says why a run does not start, "" if it may. UID and step IDs name files and
+// units of this node, so they are validated even if the controller sent them.
+func invalidRun(r *v1alpha1.NodeRun) string {
 	if !idForm.MatchString(r.UID) {
 		return fmt.Sprintf("%.80q is not the UID of a ClusterUpdate", r.UID)
 	}
 	if r.Attempt < 1 {
-		return fmt.Sprintf("attempt %d, they are counted from 1", r.Attempt)
+		return fmt.Sprintf("attempt %d: attempts count from 1", r.Attempt)
 	}
 	seen := map[string]bool{}
 	for _, s := range r.Steps {
 		if !idForm.MatchString(s.ID) || seen[s.ID] {
-			return fmt.Sprintf("step ID %.80q is not of letters, digits and dashes, or is there twice", s.ID)
+			return fmt.Sprintf("step ID %.80q has other characters than letters, digits and dashes, or is a duplicate", s.ID)
 		}
 		seen[s.ID] = true
 	}
 	return ""
 }
 
-// forget removes old journals and what belonged to them.
-func (e *Engine) forget(js []*journal, begins string) {
+// removeOldJournals removes old journals and the files of their runs.
+func (e *Engine) removeOldJournals(js []*journal, begins string) {
 	for len(js) >= keepJournals {
 		old := js[0]
 		js = js[1:]
@@ -208,9 +208,9 @@ func (e *Engine) forget(js []*journal, begins string) {
 	}
 }
 
-// tidy removes the replaced binaries of all updates but the last and the one that
-// begins: they are some 200 MB each, on disks that are often small.
-func (e *Engine) tidy(js []*journal, begins string) {
+// removeOldRollbacks removes the replaced binaries of all updates except the last and the
+// one that starts: they are some 200 MB each, on disks that are often small.
+func (e *Engine) removeOldRollbacks(js []*journal, begins string) {
 	if len(js) == 0 {
 		return
 	}
@@ -222,8 +222,8 @@ func (e *Engine) tidy(js []*journal, begins string) {
 	}
 }
 
-// now has a monotonic reading, by which durations are measured: a clock that is set
-// changes only what is written down.
+// now has a monotonic reading, by which durations are measured: setting the clock changes
+// only the recorded times.
 func (e *Engine) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
@@ -244,41 +244,41 @@ func (e *Engine) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// drive runs the steps that are not done.
-func (e *Engine) drive(ctx context.Context, j *journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
+// runSteps runs the steps that are not done.
+func (e *Engine) runSteps(ctx context.Context, j *journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
 	for _, s := range j.run.Steps {
-		if j.ended[s.ID] {
+		if j.stepsDone[s.ID] {
 			continue
 		}
-		if changed(j, permitted()) && j.started[s.ID].IsZero() {
-			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started", report)
+		if planChanged(j, permitted()) && j.started[s.ID].IsZero() {
+			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started", report)
 			return
 		}
-		r := e.step(ctx, j, s, permitted, report)
+		r := e.runStep(ctx, j, s, permitted, report)
 		switch {
 		case ctx.Err() != nil && !r.Done:
-			return // the journal knows where to go on
+			return // the journal says where to continue
 		case r.Failed:
-			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, r.Message, report)
+			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, r.Message, report)
 			return
 		}
-		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
+		if !e.writeEntry(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
 			return
 		}
 		failpoint.Here(failpoint.JournalStep)
 	}
 	if why := e.observeAll(ctx, j); why != "" {
 		if ctx.Err() == nil {
-			e.finish(ctx, j, v1alpha1.RunFailed, "", v1alpha1.ReasonStepFailed, why, report)
+			e.finishRun(ctx, j, v1alpha1.RunFailed, "", v1alpha1.ReasonStepFailed, why, report)
 		}
 		return
 	}
-	e.finish(ctx, j, v1alpha1.RunSucceeded, "", v1alpha1.ReasonUpdated, "every step was observed done", report)
+	e.finishRun(ctx, j, v1alpha1.RunSucceeded, "", v1alpha1.ReasonUpdated, "every step was observed done", report)
 }
 
-// changed: the same run is permitted with other content. A permission that was
-// taken away does not stop a node half way.
-func changed(j *journal, now *v1alpha1.NodeRun) bool {
+// planChanged reports whether the same run is permitted with other content. A permission
+// that was withdrawn does not stop a node half-way.
+func planChanged(j *journal, now *v1alpha1.NodeRun) bool {
 	return now != nil && now.UID == j.run.UID && now.Attempt == j.run.Attempt &&
 		(now.Undo != j.run.Undo || now.PlanDigest != j.run.PlanDigest || now.Bundle != j.run.Bundle || !reflect.DeepEqual(now.Steps, j.run.Steps))
 }

@@ -26,8 +26,8 @@ type part struct {
 	fail  bool
 	order *[]string
 	calls int
-	// final cannot be taken back; undoFails and undoLies: its undo does.
-	final, undoFails, undoLies bool
+	// final cannot be undone; undoFails: its undo fails; undoFalse: its undo reports a false success.
+	final, undoFails, undoFalse bool
 }
 
 func (p *part) Name() string { return p.name }
@@ -45,15 +45,15 @@ func (p *part) Update(_ context.Context, t updaters.Task) (updaters.Result, erro
 	if p.at++; p.at == 1 {
 		*p.order = append(*p.order, p.name)
 	}
-	return updaters.Going(v1alpha1.ReasonUpdating, "at %d", p.at), nil
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "at %d", p.at), nil
 }
 func (p *part) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 	switch {
 	case p.final:
 		return updaters.Result{}, updaters.ErrNotReversible
 	case p.undoFails:
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "it cannot be put back"), nil
-	case p.undoLies:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "it cannot be restored"), nil
+	case p.undoFalse:
 		return updaters.Result{Done: true}, nil
 	}
 	*p.order = append(*p.order, "undo "+p.name)
@@ -61,7 +61,7 @@ func (p *part) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 		p.at--
 	}
 	if p.at > 0 {
-		return updaters.Going(v1alpha1.ReasonUndoing, "at %d", p.at), nil
+		return updaters.InProgress(v1alpha1.ReasonUndoing, "at %d", p.at), nil
 	}
 	return updaters.Result{Done: true}, nil
 }
@@ -141,7 +141,7 @@ func TestAnyCrashEndsInTheSame(t *testing.T) {
 			at, passes = rapid.SampledFrom(points).Draw(t, "point"), rapid.IntRange(0, 2).Draw(t, "passes")
 			process()
 			if torn := rapid.SampledFrom([]string{"", "x", `{"event":"end","step":"settle"`, "\x00\x00\x00"}).Draw(t, "torn"); torn != "" {
-				if f, err := os.OpenFile(fileOf(filepath.Join(dir, "journal"), 1, permit(1)), os.O_APPEND|os.O_WRONLY, 0); err == nil {
+				if f, err := os.OpenFile(journalPath(filepath.Join(dir, "journal"), 1, permit(1)), os.O_APPEND|os.O_WRONLY, 0); err == nil {
 					_, _ = f.WriteString(torn)
 					_ = f.Close()
 				}
@@ -197,7 +197,7 @@ func TestEngine(t *testing.T) {
 		asked := 0
 		n.engine().Run(t.Context(), func() *v1alpha1.NodeRun {
 			r := permit(1)
-			if asked++; asked > 2 { // begun, first step
+			if asked++; asked > 2 { // started, first step
 				r.PlanDigest = "sha256:other"
 			}
 			return r
@@ -259,11 +259,11 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// What the API says never becomes a path outside the agent's own directories,
-// nor a unit of somebody else.
-// A store that is new is told what another one ran here: that is reported, and not begun
-// again; the next attempt is.
-func TestARunOfAnotherStoreIsNotBegunAgain(t *testing.T) {
+// What the API server sends never becomes a path outside the agent's own directories,
+// nor a unit of others.
+// A new state directory adopts a run of another one: that run is reported and does not start
+// again; the next attempt does.
+func TestARunOfAnotherStoreDoesNotStartAgain(t *testing.T) {
 	n := newNode(t.TempDir())
 	done := v1alpha1.NodeRunStatus{UID: "uid", PlanDigest: "sha256:p", Attempt: 2, State: v1alpha1.RunSucceeded, Message: "every step was observed done"}
 	for range 2 { // once is as often
@@ -272,7 +272,7 @@ func TestARunOfAnotherStoreIsNotBegunAgain(t *testing.T) {
 		}
 	}
 	if n.engine().Busy() {
-		t.Fatal("it counts as begun")
+		t.Fatal("it counts as started")
 	}
 	n.run(permit(2))
 	if len(n.order) != 0 || n.last == nil || n.last.State != v1alpha1.RunSucceeded || n.last.Attempt != 2 || n.last.Message != done.Message {
@@ -346,7 +346,7 @@ func TestAHalfLineIsWrittenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = f.Close()
-	if err := j.add(entry{Event: eventFinish, State: v1alpha1.RunSucceeded}); err != nil {
+	if err := j.appendEntry(entry{Event: eventFinish, State: v1alpha1.RunSucceeded}); err != nil {
 		t.Fatal(err)
 	}
 	js, err := readJournals(dir)

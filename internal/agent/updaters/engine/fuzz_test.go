@@ -10,9 +10,9 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// Whatever lies on the disk as a journal: it is read or it is damaged, the same at
-// every start; a journal that is not damaged takes another line, and says then what
-// it said before and that line.
+// Any bytes on the disk: a journal is readable or damaged, the same at every start. A
+// journal that is not damaged accepts another line, and then has its old content and
+// that line.
 func FuzzJournal(f *testing.F) {
 	named := v1alpha1.NodeRun{UID: "11111111-1111-1111-1111-111111111111", Attempt: 1, Name: "u"}
 	at := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
@@ -35,7 +35,7 @@ func FuzzJournal(f *testing.F) {
 			t.Fatal(err)
 		}
 		j, again := readJournal(path, 1, named), readJournal(path, 1, named)
-		if j.lines != again.lines || j.size != again.size || len(j.ended) != len(again.ended) || (j.damage == nil) != (again.damage == nil) || (j.finish == nil) != (again.finish == nil) {
+		if j.lines != again.lines || j.size != again.size || len(j.stepsDone) != len(again.stepsDone) || (j.damage == nil) != (again.damage == nil) || (j.finish == nil) != (again.finish == nil) {
 			t.Fatalf("read twice: %+v, %+v", j, again)
 		}
 		if left, err := os.ReadFile(path); err != nil || !bytes.Equal(left, data) {
@@ -47,11 +47,11 @@ func FuzzJournal(f *testing.F) {
 		if j.run.UID != named.UID || j.size > int64(len(data)) {
 			t.Fatalf("%+v", j)
 		}
-		if err := j.add(entry{Event: eventEnd, Step: "added", At: at}); err != nil {
+		if err := j.appendEntry(entry{Event: eventEnd, Step: "added", At: at}); err != nil {
 			t.Fatal(err)
 		}
 		after := readJournal(path, 1, named)
-		if after.damage != nil || !after.ended["added"] || after.lines != j.lines || len(after.started) != len(again.started) {
+		if after.damage != nil || !after.stepsDone["added"] || after.lines != j.lines || len(after.started) != len(again.started) {
 			t.Fatalf("after a line was added: %+v (%+v), before: %+v", after, after.damage, again)
 		}
 	})

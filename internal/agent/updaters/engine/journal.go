@@ -21,22 +21,22 @@ import (
 
 // Events of a journal.
 const (
-	eventRun    = "run"    // the run begins
-	eventStart  = "start"  // a step begins
-	eventEnd    = "end"    // a step was observed done; in an undo, taken back
-	eventSpent  = "spent"  // so much time a step has taken
-	eventFinish = "finish" // the run is over
+	eventRun    = "run"    // the run starts
+	eventStart  = "start"  // a step starts
+	eventEnd    = "end"    // a step was observed done; in an undo, undone
+	eventSpent  = "spent"  // the time that a step has taken
+	eventFinish = "finish" // the run finished
 )
 
 // entry is one line of a journal.
 type entry struct {
-	// Line counts from 1, so that a missing line is noticed.
+	// Line counts from 1, so that a missing line is detected.
 	Line  int               `json:"line"`
 	Event string            `json:"event"`
 	At    time.Time         `json:"at"`
 	Run   *v1alpha1.NodeRun `json:"run,omitempty"`
 	Step  string            `json:"step,omitempty"`
-	// Spent is the time that a step has taken in all lives of the agent.
+	// Spent is the time that a step has taken in all processes of the agent.
 	Spent time.Duration `json:"spent,omitempty"`
 	// State, Reason and Message of the end.
 	State   v1alpha1.RunState `json:"state,omitempty"`
@@ -44,46 +44,46 @@ type entry struct {
 	Message string            `json:"message,omitempty"`
 }
 
-// journal is one run's file. What it says was synced.
+// journal is one run's file. Its content was synced.
 type journal struct {
-	path    string
-	seq     uint64 // journals are ordered by it: the clock may be wrong
-	size    int64  // of the whole lines
-	lines   int
-	open    bool // the last line has no line break yet
-	torn    int  // bytes at the end that are no whole line
-	run     v1alpha1.NodeRun
-	began   time.Time
-	started map[string]time.Time
-	ended   map[string]bool
-	spent   map[string]time.Duration
-	finish  *entry
-	damage  *damage
+	path      string
+	seq       uint64 // orders journals: the clock may be wrong
+	size      int64  // of the complete lines
+	lines     int
+	open      bool // the last line has no line break yet
+	torn      int  // bytes at the end that are no complete line
+	run       v1alpha1.NodeRun
+	startedAt time.Time
+	started   map[string]time.Time
+	stepsDone map[string]bool
+	spent     map[string]time.Duration
+	finish    *entry
+	damage    *damage
 }
 
-// damage is why a journal does not say how far its run came.
+// damage is why a journal does not tell the progress of its run.
 type damage struct {
 	reason string
 	err    error
 }
 
 func newJournal(path string, seq uint64) *journal {
-	return &journal{path: path, seq: seq, started: map[string]time.Time{}, ended: map[string]bool{}, spent: map[string]time.Duration{}}
+	return &journal{path: path, seq: seq, started: map[string]time.Time{}, stepsDone: map[string]bool{}, spent: map[string]time.Duration{}}
 }
 
-// fileOf names a journal so that it is known which run it is of, and what came after
-// it, whatever becomes of its content.
-func fileOf(dir string, seq uint64, r *v1alpha1.NodeRun) string {
-	return filepath.Join(dir, fmt.Sprintf("%08d.%s.%d%s", seq, r.UID, r.Attempt, ending))
+// journalPath names a journal after its run and its place in the order, so that both stay
+// known if the content is damaged.
+func journalPath(dir string, seq uint64, r *v1alpha1.NodeRun) string {
+	return filepath.Join(dir, fmt.Sprintf("%08d.%s.%d%s", seq, r.UID, r.Attempt, journalSuffix))
 }
 
-const ending = ".jsonl"
+const journalSuffix = ".jsonl"
 
-// nameOf reads what fileOf wrote; ok is false for a file that is no journal. One without
-// a number is of an agent from before the first release: it has no checksums, so it
-// counts as damaged, and its run does not start again.
-func nameOf(path string) (seq uint64, r v1alpha1.NodeRun, ok bool) {
-	name, isJournal := strings.CutSuffix(filepath.Base(path), ending)
+// parseJournalName parses what journalPath returns; ok is false for a file that is no
+// journal. One without a number is from before the first release: it has no checksums, so
+// it counts as damaged, and its run does not start again.
+func parseJournalName(path string) (seq uint64, r v1alpha1.NodeRun, ok bool) {
+	name, isJournal := strings.CutSuffix(filepath.Base(path), journalSuffix)
 	parts := strings.Split(name, ".")
 	if len(parts) == 2 {
 		parts = append([]string{"0"}, parts...)
@@ -94,23 +94,23 @@ func nameOf(path string) (seq uint64, r v1alpha1.NodeRun, ok bool) {
 	seq, err := strconv.ParseUint(parts[0], 10, 64)
 	attempt, err2 := strconv.ParseInt(parts[2], 10, 32)
 	r.UID, r.Attempt = parts[1], int32(attempt)
-	return seq, r, err == nil && err2 == nil && unfit(&r) == ""
+	return seq, r, err == nil && err2 == nil && invalidRun(&r) == ""
 }
 
-// createJournal begins a run. The file appears with its first line: one without it is
-// damaged, and none that was just created.
+// createJournal starts a run. The file appears with its first line, so a file without one is
+// damaged, and not a new one.
 func createJournal(dir string, seq uint64, r v1alpha1.NodeRun, now time.Time) (*journal, error) {
-	j := newJournal(fileOf(dir, seq, &r), seq)
+	j := newJournal(journalPath(dir, seq, &r), seq)
 	return j, j.create(entry{Event: eventRun, At: now, Run: &r})
 }
 
-// adopt writes the journal of a run that has ended elsewhere.
-func adopt(dir string, seq uint64, r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus, now time.Time) error {
+// createFinishedJournal writes the journal of a run that finished elsewhere.
+func createFinishedJournal(dir string, seq uint64, r v1alpha1.NodeRun, s v1alpha1.NodeRunStatus, now time.Time) error {
 	end := entry{Event: eventFinish, At: now, State: s.State, Step: s.Step, Reason: s.Reason, Message: s.Message}
 	if s.FinishedAt != nil {
 		end.At = s.FinishedAt.Time
 	}
-	return newJournal(fileOf(dir, seq, &r), seq).create(entry{Event: eventRun, At: now, Run: &r}, end)
+	return newJournal(journalPath(dir, seq, &r), seq).create(entry{Event: eventRun, At: now, Run: &r}, end)
 }
 
 func (j *journal) create(entries ...entry) error {
@@ -128,22 +128,22 @@ func (j *journal) create(entries ...entry) error {
 	}
 	j.size = int64(len(lines))
 	for _, e := range entries {
-		j.note(e)
+		j.apply(e)
 	}
 	return nil
 }
 
 // The checksum is the last member of a line: CRC-32C of the line without it.
 const (
-	sumStart = `,"crc32c":"`
-	sumEnd   = "\"}"
-	sumSize  = len(sumStart) + 8 + len(sumEnd)
+	checksumStart = `,"crc32c":"`
+	checksumEnd   = "\"}"
+	checksumSize  = len(checksumStart) + 8 + len(checksumEnd)
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func sum(object []byte) string {
-	return fmt.Sprintf("%s%08x%s", sumStart, crc32.Checksum(object, castagnoli), sumEnd)
+func lineChecksum(object []byte) string {
+	return fmt.Sprintf("%s%08x%s", checksumStart, crc32.Checksum(object, castagnoli), checksumEnd)
 }
 
 func (e entry) encode() ([]byte, error) {
@@ -152,18 +152,18 @@ func (e entry) encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	return append(append(b[:len(b)-1:len(b)-1], sum(b)...), '\n'), nil
+	return append(append(b[:len(b)-1:len(b)-1], lineChecksum(b)...), '\n'), nil
 }
 
-// decode reads a line without its line break.
+// decode parses a line without its line break.
 func decode(line []byte) (e entry, err error) {
-	at := len(line) - sumSize
-	if at < 1 || !bytes.HasPrefix(line[at:], []byte(sumStart)) {
+	at := len(line) - checksumSize
+	if at < 1 || !bytes.HasPrefix(line[at:], []byte(checksumStart)) {
 		return e, errors.New("no checksum at its end")
 	}
 	object := append(bytes.Clone(line[:at]), '}')
-	if want := sum(object); string(line[at:]) != want {
-		return e, errors.New("the checksum is not that of the line")
+	if want := lineChecksum(object); string(line[at:]) != want {
+		return e, errors.New("the checksum does not match the line")
 	}
 	if err := json.Unmarshal(object, &e); err != nil {
 		return e, fmt.Errorf("not an entry: %w", err)
@@ -171,9 +171,9 @@ func decode(line []byte) (e entry, err error) {
 	return e, nil
 }
 
-// readJournal reads a file. A torn end was not synced, so nothing followed from it: it is
-// passed over, and the next line is written over it. Anything else that is not as it was
-// written is damage.
+// readJournal reads a file. A torn end was not synced, so nothing depended on it: it is
+// skipped, and the next line overwrites it. Any other difference from what was written is
+// damage.
 func readJournal(path string, seq uint64, named v1alpha1.NodeRun) *journal {
 	j := newJournal(path, seq)
 	b, err := os.ReadFile(path)
@@ -182,17 +182,17 @@ func readJournal(path string, seq uint64, named v1alpha1.NodeRun) *journal {
 		return j
 	}
 	for line := range bytes.Lines(b) {
-		j.read(line)
+		j.readLine(line)
 	}
 	if j.run.UID != named.UID || j.run.Attempt != named.Attempt {
-		j.spoil(errors.New("its first line, which says the run, is missing or of another run"))
+		j.markDamaged(errors.New("its first line, which names the run, is missing or belongs to another run"))
 		j.run, j.finish = named, nil
 	}
 	return j
 }
 
-// read takes in a line. Only the last one may have no line break.
-func (j *journal) read(line []byte) {
+// readLine applies a line. Only the last one may have no line break.
+func (j *journal) readLine(line []byte) {
 	text, whole := bytes.CutSuffix(line, []byte("\n"))
 	e, err := decode(text)
 	if err != nil && !whole { // torn, or a line whose line break alone is bad
@@ -203,32 +203,32 @@ func (j *journal) read(line []byte) {
 		}
 	}
 	if err != nil {
-		j.spoil(fmt.Errorf("line %d, at byte %d: %w", j.lines+1, j.size, err))
+		j.markDamaged(fmt.Errorf("line %d, at byte %d: %w", j.lines+1, j.size, err))
 		j.finish = nil
 		e.Line = j.lines + 1
 	}
 	if e.Line != j.lines+1 {
-		j.spoil(fmt.Errorf("line %d, at byte %d, was written as line %d", j.lines+1, j.size, e.Line))
+		j.markDamaged(fmt.Errorf("line %d, at byte %d, was written as line %d", j.lines+1, j.size, e.Line))
 	}
-	j.note(e)
+	j.apply(e)
 	j.size += int64(len(text))
 	if j.open = !whole; whole {
 		j.size++
 	}
 }
 
-func (j *journal) spoil(err error) {
+func (j *journal) markDamaged(err error) {
 	if j.damage == nil {
 		j.damage = &damage{v1alpha1.ReasonJournalCorrupt, err}
 	}
 }
 
-func (j *journal) note(e entry) {
+func (j *journal) apply(e entry) {
 	j.lines = e.Line
 	switch e.Event {
 	case eventRun:
 		if e.Run != nil {
-			j.run, j.began = *e.Run, e.At
+			j.run, j.startedAt = *e.Run, e.At
 		}
 	case eventStart:
 		if j.started[e.Step].IsZero() {
@@ -237,15 +237,15 @@ func (j *journal) note(e entry) {
 	case eventSpent:
 		j.spent[e.Step] = e.Spent
 	case eventEnd:
-		j.ended[e.Step] = true
+		j.stepsDone[e.Step] = true
 	case eventFinish:
 		j.finish = &e
 	}
 }
 
-// add appends a line and syncs it. What an earlier try left behind, after a full
-// disk for example, is cut off first: half a line in the middle is damage.
-func (j *journal) add(e entry) error {
+// appendEntry appends a line and syncs it. It first truncates what an earlier try left
+// behind, after a full disk for example: half a line in the middle is damage.
+func (j *journal) appendEntry(e entry) error {
 	e.Line = j.lines + 1
 	b, err := e.encode()
 	if err != nil {
@@ -270,12 +270,12 @@ func (j *journal) add(e entry) error {
 	}
 	j.size += int64(len(b))
 	j.open = false
-	j.note(e)
+	j.apply(e)
 	return nil
 }
 
-// readJournals reads all of a directory, oldest first. An error means that nobody knows
-// what ran here; a file that cannot be read, or is damaged, says so itself.
+// readJournals reads all journals of a directory, oldest first. An error means that the runs
+// of this node are unknown. An unreadable or damaged file is reported in its own journal.
 func readJournals(dir string) ([]*journal, error) {
 	es, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -287,7 +287,7 @@ func readJournals(dir string) ([]*journal, error) {
 	var out []*journal
 	for _, e := range es {
 		path := filepath.Join(dir, e.Name())
-		if seq, named, ok := nameOf(path); ok {
+		if seq, named, ok := parseJournalName(path); ok {
 			out = append(out, readJournal(path, seq, named))
 		}
 	}
@@ -295,8 +295,8 @@ func readJournals(dir string) ([]*journal, error) {
 	return out, nil
 }
 
-// sweep removes what a write that was cut off left behind.
-func sweep(dir string) {
+// removeTempFiles removes what an interrupted write left behind.
+func removeTempFiles(dir string) {
 	es, err := os.ReadDir(dir)
 	if err != nil {
 		return // the journal that is created next says why

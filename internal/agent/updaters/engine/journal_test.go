@@ -44,7 +44,7 @@ func (n *node) calls() (sum int) {
 	return sum
 }
 
-// Whatever byte of a finished run's journal goes bad, the run does not run again, and
+// If any byte of a finished run's journal is corrupt, the run does not run again, and
 // nothing else waits for it.
 func TestAFinishedRunWithABadByteDoesNotRunAgain(t *testing.T) {
 	n, path := ran(t)
@@ -125,9 +125,9 @@ func TestADamagedJournalStopsItsRunOnly(t *testing.T) {
 			if n.engine().Busy() {
 				t.Fatal("it counts as a run that goes on: nothing is collected")
 			}
-			n.run(takeBack(2))
+			n.run(undoPermission(2))
 			if n.last.State != v1alpha1.RunFailed || n.last.Reason != v1alpha1.ReasonJournalCorrupt || len(n.order) != 1 {
-				t.Fatalf("an undo of steps that nobody knows: %+v %v", n.last, n.order)
+				t.Fatalf("an undo of unknown steps: %+v %v", n.last, n.order)
 			}
 			other := permit(1)
 			other.UID = "other"
@@ -139,7 +139,7 @@ func TestADamagedJournalStopsItsRunOnly(t *testing.T) {
 			if n.last.State != v1alpha1.RunSucceeded || n.last.Attempt != 3 {
 				t.Fatalf("the attempt that a person asked for: %+v", n.last)
 			}
-			n.run(takeBack(4))
+			n.run(undoPermission(4))
 			if n.last.State != v1alpha1.RunUndone {
 				t.Fatalf("an undo after an attempt whose journal is whole: %+v", n.last)
 			}
@@ -185,8 +185,8 @@ func TestAJournalThatCannotBeReadStopsItsRunOnly(t *testing.T) {
 	}
 }
 
-// The directory of the journals cannot be read: nobody knows what ran, so nothing runs,
-// and the status says it.
+// The directory of the journals cannot be read: it is unknown what ran, so nothing runs,
+// and the status says so.
 func TestJournalsThatCannotBeListedAreInTheStatus(t *testing.T) {
 	n := newNode(t.TempDir())
 	if err := os.WriteFile(filepath.Join(n.dir, "journal"), nil, 0o600); err != nil {
@@ -268,7 +268,7 @@ func diskStories(t *testing.T, f *disktest.FS, spoil, repair func()) {
 			break
 		}
 	}
-	if waits == 0 { // a tmpfs has room in a page that is begun, for example
+	if waits == 0 { // a tmpfs has room in a page in use, for example
 		t.Error("the run never waited")
 	}
 }
@@ -346,8 +346,8 @@ func TestStepsAreMeasuredOnTheMonotonicClock(t *testing.T) {
 	if !p.seen {
 		t.Error("the start of a step has no monotonic reading")
 	}
-	w := e.watch(newJournal("", 0), r.Steps[0], false)
-	if !strings.Contains(w.began.String(), " m=") {
+	w := e.startStopwatch(newJournal("", 0), r.Steps[0], false)
+	if !strings.Contains(w.started.String(), " m=") {
 		t.Error("the deadline of a step has no monotonic reading")
 	}
 	if n.last.State != v1alpha1.RunSucceeded || n.last.StartedAt.Location() != time.UTC && n.last.StartedAt.Location() != time.Local {
@@ -369,9 +369,9 @@ func (*monotonic) Undo(context.Context, updaters.Task) (updaters.Result, error) 
 	return updaters.Result{}, updaters.ErrNotReversible
 }
 
-// A dead clock that goes back at every boot: what is kept for an undo is that of the
-// newest runs, and the newest run's end is what is reported.
-func TestTheNewestRunsAreKeptWhateverTheClockSays(t *testing.T) {
+// A dead clock returns to the same time at every boot: the backups of the newest runs are
+// kept for an undo, and the newest run's end is reported.
+func TestTheNewestRunsAreKeptUnderAnyClock(t *testing.T) {
 	n := newNode(t.TempDir())
 	for i := range keepJournals + 3 {
 		r := permit(1)
@@ -414,7 +414,7 @@ func TestATornEndIsNoted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			e.noteTorn(js)
+			e.trimTornJournals(js)
 		}
 		if len(noted) != 1 || noted[0].Reason != statefile.ReasonDamaged || noted[0].Object != path || !noted[0].Repaired || noted[0].Fix == "" {
 			t.Errorf("%s: %+v", name, noted)

@@ -12,51 +12,50 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// step drives one step until its Result is final.
-func (e *Engine) step(ctx context.Context, j *journal, s v1alpha1.UpdateStep, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
+// runStep drives one step until its Result is final.
+func (e *Engine) runStep(ctx context.Context, j *journal, s v1alpha1.UpdateStep, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
 	stop := func() string {
 		if r := permitted(); r != nil && r.UID == j.run.UID && r.Attempt > j.run.Attempt && r.Undo {
-			return "it was stopped to be taken back"
+			return "it was stopped for an undo"
 		}
 		return ""
 	}
-	return e.do(ctx, j, job{step: s, task: e.task(j, s), call: updaters.Updater.Update, reason: v1alpha1.ReasonUpdating, stop: stop}, report)
+	return e.runJob(ctx, j, job{step: s, task: e.task(j, s), call: updaters.Updater.Update, reason: v1alpha1.ReasonUpdating, stopReason: stop}, report)
 }
 
-// job is what is done about one step: it is run, or taken back.
+// job is what happens to one step: it runs, or is undone.
 type job struct {
 	step v1alpha1.UpdateStep
 	task updaters.Task
 	call func(updaters.Updater, context.Context, updaters.Task) (updaters.Result, error)
-	// reason word while it goes on.
+	// reason word while it is in progress.
 	reason string
-	// stop says why it is not to go on, "" if it is.
-	stop func() string
+	// stopReason says why it must stop, "" if it may continue.
+	stopReason func() string
 }
 
-// do calls an updater until its Result is final, the step's deadline has passed
-// or it is to stop. A Result that is neither done nor failed means that the
-// context has ended.
-func (e *Engine) do(ctx context.Context, j *journal, x job, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
+// runJob calls an updater until its Result is final, the step's deadline has passed or the
+// job must stop. A Result that is neither done nor failed means that the context has ended.
+func (e *Engine) runJob(ctx context.Context, j *journal, x job, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
 	s := x.step
-	u, no := e.able(x)
+	u, no := e.findUpdater(x)
 	if no.Failed {
 		return no
 	}
 	again := !j.started[s.ID].IsZero()
-	if !again && !e.write(ctx, j, entry{Event: eventStart, Step: s.ID}, report) {
+	if !again && !e.writeEntry(ctx, j, entry{Event: eventStart, Step: s.ID}, report) {
 		return updaters.Result{}
 	}
 	failpoint.Here(failpoint.StepBefore)
-	// The time without power, or without us, is none that the step took.
+	// Time without power, or without this process, does not count as the step's.
 	x.task.Started = e.now()
-	watch := e.watch(j, s, again)
-	said := updaters.Result{Reason: x.reason, Message: "begun"}
+	watch := e.startStopwatch(j, s, again)
+	said := updaters.Result{Reason: x.reason, Message: "started"}
 	report(e.status(j, s.ID, said.Reason, said.Message))
 	for ctx.Err() == nil {
-		r := e.turn(ctx, u, x, watch, said.Message)
+		r := e.advance(ctx, u, x, watch, said.Message)
 		if ctx.Err() != nil && !r.Done {
-			break // what came of it is not known
+			break // the result of the call is unknown
 		}
 		if r.Done || r.Failed {
 			failpoint.Here(failpoint.StepAfter)
@@ -66,14 +65,14 @@ func (e *Engine) do(ctx context.Context, j *journal, x job, report func(*v1alpha
 			said = r
 			report(e.status(j, s.ID, r.Reason, r.Message))
 		}
-		e.sleep(ctx, watch.left(r.After))
-		watch.note()
+		e.sleep(ctx, watch.cap(r.After))
+		watch.saveIfDue()
 	}
 	return updaters.Result{}
 }
 
-// able finds who does a step, or says why it is not begun.
-func (e *Engine) able(x job) (updaters.Updater, updaters.Result) {
+// findUpdater finds the updater of a step, or says why the step does not start.
+func (e *Engine) findUpdater(x job) (updaters.Updater, updaters.Result) {
 	u := e.updater(x.step.Updater)
 	if u == nil {
 		return nil, updaters.Fail(v1alpha1.ReasonNoUpdater, "this agent has no updater %q", x.step.Updater)
@@ -81,60 +80,60 @@ func (e *Engine) able(x job) (updaters.Updater, updaters.Result) {
 	return u, x.stopped()
 }
 
-// stopped is a failure if the job is not to go on.
+// stopped is a failure if the job must stop.
 func (x job) stopped() (r updaters.Result) {
-	if why := x.stop(); why != "" {
+	if why := x.stopReason(); why != "" {
 		r = updaters.Fail(v1alpha1.ReasonUndoing, "step %s: %s", x.step.ID, why)
 	}
 	return r
 }
 
-// turn is one call of an updater, if it may still be called; words are what it
-// said before.
-func (e *Engine) turn(ctx context.Context, u updaters.Updater, x job, watch *stopwatch, words string) updaters.Result {
+// advance calls an updater once, unless the job must stop or its time is over; words are
+// the last message.
+func (e *Engine) advance(ctx context.Context, u updaters.Updater, x job, watch *stopwatch, words string) updaters.Result {
 	if r := x.stopped(); r.Failed {
 		return r
 	}
-	if watch.over() {
-		return updaters.Fail(v1alpha1.ReasonStepDeadline, "step %s did not end within %s: %s%s", x.step.ID, watch.limit, words, lastWords(ctx, u))
+	if watch.expired() {
+		return updaters.Fail(v1alpha1.ReasonStepDeadline, "step %s did not end within %s: %s%s", x.step.ID, watch.limit, words, logTail(ctx, u))
 	}
-	r := e.once(ctx, u, x, watch.left(e.callTime()))
+	r := e.callUpdater(ctx, u, x, watch.cap(e.callTime()))
 	if r.After <= 0 {
-		r.After = pause
+		r.After = callInterval
 	}
 	return r
 }
 
-// lastWords are those of the part that an updater changes, on lines of their own.
-func lastWords(ctx context.Context, u updaters.Updater) string {
-	w, ok := u.(updaters.Witness)
+// logTail is the end of the log of the part that an updater changes, on lines of its own.
+func logTail(ctx context.Context, u updaters.Updater) string {
+	w, ok := u.(updaters.LogSource)
 	if !ok {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, grace)
+	ctx, cancel := context.WithTimeout(ctx, callGrace)
 	defer cancel()
-	if said := w.LastWords(ctx); said != "" {
+	if said := w.LogTail(ctx); said != "" {
 		return "\n" + said
 	}
 	return ""
 }
 
-// once calls an updater; an error is a Result that goes on.
-func (e *Engine) once(ctx context.Context, u updaters.Updater, x job, limit time.Duration) updaters.Result {
-	r, err := e.call(ctx, u.Name(), limit, func(ctx context.Context) (updaters.Result, error) { return x.call(u, ctx, x.task) })
+// callUpdater calls an updater; an error is a Result in progress.
+func (e *Engine) callUpdater(ctx context.Context, u updaters.Updater, x job, limit time.Duration) updaters.Result {
+	r, err := e.callBounded(ctx, u.Name(), limit, func(ctx context.Context) (updaters.Result, error) { return x.call(u, ctx, x.task) })
 	switch {
 	case errors.Is(err, updaters.ErrNoPayload):
 		return updaters.Fail(v1alpha1.ReasonPayloadMissing, "%v", err)
 	case errors.Is(err, updaters.ErrNotReversible):
 		return updaters.Fail(v1alpha1.ReasonNotReversible, "%v", err)
 	case err != nil:
-		return updaters.Going(reasonOf(err, x.reason), "it is tried again: %v", err)
+		return updaters.InProgress(reasonForError(err, x.reason), "retrying: %v", err)
 	}
 	return r
 }
 
-// reasonOf is the word for what a disk refuses, or the other one.
-func reasonOf(err error, otherwise string) string {
+// reasonForError is the reason word for a disk that refuses a write, or the other one.
+func reasonForError(err error, otherwise string) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return v1alpha1.ReasonInsufficientSpace
@@ -146,10 +145,10 @@ func reasonOf(err error, otherwise string) string {
 
 const (
 	// callTime is how long one call may take: an updater that starts long work
-	// answers at once, and a unit that does not stop is killed after 90 s.
+	// returns at once, and systemd kills a unit that does not stop after 90 s.
 	callTime = 5 * time.Minute
-	// grace is how long a call may go on after its context has ended.
-	grace = 10 * time.Second
+	// callGrace is how long a call may continue after its context has ended.
+	callGrace = 10 * time.Second
 )
 
 func (e *Engine) callTime() time.Duration {
@@ -159,43 +158,43 @@ func (e *Engine) callTime() time.Duration {
 	return callTime
 }
 
-// answer is what a call returned.
-type answer struct {
+// callResult is what a call returned.
+type callResult struct {
 	r        updaters.Result
 	err      error
 	panicked any
 }
 
-// call calls into an updater, which may hang: then it is told to end, left alone,
-// and not called again before it has returned. If the engine's own context ends,
-// the call is waited for: half a call is nothing to leave behind.
-func (e *Engine) call(ctx context.Context, name string, limit time.Duration, f func(context.Context) (updaters.Result, error)) (updaters.Result, error) {
+// callBounded calls an updater, which may hang. After the limit it cancels the call, leaves
+// it alone, and refuses further calls until it has returned. If the engine's own context
+// ends, it waits for the call: no work may be left half done.
+func (e *Engine) callBounded(ctx context.Context, name string, limit time.Duration, f func(context.Context) (updaters.Result, error)) (updaters.Result, error) {
 	if old := e.hung[name]; old != nil {
 		select {
-		case <-old: // late, and not what is asked now
+		case <-old: // late: a result of an older call
 			delete(e.hung, name)
 		default:
-			return updaters.Result{}, hangs(name)
+			return updaters.Result{}, hangError(name)
 		}
 	}
 	own, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	back := make(chan answer, 1)
+	back := make(chan callResult, 1)
 	go func() {
-		var a answer
+		var a callResult
 		defer func() {
 			a.panicked = recover()
 			back <- a
 		}()
 		a.r, a.err = f(own)
 	}()
-	a, ok := await(ctx, own, back)
+	a, ok := awaitCall(ctx, own, back)
 	if !ok {
 		if e.hung == nil {
-			e.hung = map[string]<-chan answer{}
+			e.hung = map[string]<-chan callResult{}
 		}
 		e.hung[name] = back
-		return updaters.Result{}, hangs(name)
+		return updaters.Result{}, hangError(name)
 	}
 	if a.panicked != nil {
 		panic(a.panicked)
@@ -203,11 +202,11 @@ func (e *Engine) call(ctx context.Context, name string, limit time.Duration, f f
 	return a.r, a.err
 }
 
-func hangs(name string) error {
-	return fmt.Errorf("updater %s hangs: a call has not returned in its time, and it is not called again before it has", name)
+func hangError(name string) error {
+	return fmt.Errorf("updater %s hangs: a call exceeded its time, and no other call starts before it returns", name)
 }
 
-func await(ctx, own context.Context, back <-chan answer) (answer, bool) {
+func awaitCall(ctx, own context.Context, back <-chan callResult) (callResult, bool) {
 	select {
 	case a := <-back:
 		return a, true
@@ -219,66 +218,66 @@ func await(ctx, own context.Context, back <-chan answer) (answer, bool) {
 	select {
 	case a := <-back:
 		return a, true
-	case <-time.After(grace):
-		return answer{}, false
+	case <-time.After(callGrace):
+		return callResult{}, false
 	}
 }
 
-// stopwatch counts the time that a step has taken, over restarts of the agent.
+// stopwatch counts the time that a step has taken, across restarts of the agent.
 type stopwatch struct {
 	e     *Engine
 	j     *journal
 	step  string
 	limit time.Duration // 0: none
-	// before is the time taken by earlier lives, began when this one began.
-	before time.Duration
-	began  time.Time
-	noted  time.Duration
+	// earlier is the time taken by earlier processes, started when this one started.
+	earlier time.Duration
+	started time.Time
+	saved   time.Duration
 }
 
-// watch goes on counting. A life that was too short to note anything counts as a
-// second: an agent that dies again and again does not hold up a deadline.
-func (e *Engine) watch(j *journal, s v1alpha1.UpdateStep, again bool) *stopwatch {
-	w := &stopwatch{e: e, j: j, step: s.ID, limit: time.Duration(s.DeadlineSeconds) * time.Second, before: j.spent[s.ID], noted: j.spent[s.ID], began: e.now()}
+// startStopwatch continues counting. A process that was too short to save anything counts
+// as a second, so that an agent that crashes again and again does not postpone a deadline.
+func (e *Engine) startStopwatch(j *journal, s v1alpha1.UpdateStep, again bool) *stopwatch {
+	w := &stopwatch{e: e, j: j, step: s.ID, limit: time.Duration(s.DeadlineSeconds) * time.Second, earlier: j.spent[s.ID], saved: j.spent[s.ID], started: e.now()}
 	if again {
-		w.before += time.Second
-		w.write()
+		w.earlier += time.Second
+		w.save()
 	}
 	return w
 }
 
-func (w *stopwatch) spent() time.Duration { return w.before + w.e.now().Sub(w.began) }
+func (w *stopwatch) spent() time.Duration { return w.earlier + w.e.now().Sub(w.started) }
 
-func (w *stopwatch) over() bool { return w.limit > 0 && w.spent() >= w.limit }
+func (w *stopwatch) expired() bool { return w.limit > 0 && w.spent() >= w.limit }
 
-// left is a time that does not go beyond the deadline by more than a moment.
-func (w *stopwatch) left(d time.Duration) time.Duration {
+// cap limits a time so that it exceeds the deadline by no more than a moment.
+func (w *stopwatch) cap(d time.Duration) time.Duration {
 	if w.limit > 0 {
 		d = min(d, max(time.Millisecond, w.limit-w.spent()))
 	}
 	return d
 }
 
-// noteEvery is the time that a crash may make forgotten.
-const noteEvery = 10 * time.Second
+// saveInterval is the time that a crash may lose.
+const saveInterval = 10 * time.Second
 
-func (w *stopwatch) note() {
-	if w.limit > 0 && w.spent()-w.noted >= min(noteEvery, w.limit/10) {
-		w.write()
+func (w *stopwatch) saveIfDue() {
+	if w.limit > 0 && w.spent()-w.saved >= min(saveInterval, w.limit/10) {
+		w.save()
 	}
 }
 
-func (w *stopwatch) write() {
+func (w *stopwatch) save() {
 	if w.limit == 0 {
 		return
 	}
-	w.noted = w.spent()
-	if err := w.j.add(entry{Event: eventSpent, At: w.e.now(), Step: w.step, Spent: w.noted.Round(time.Millisecond)}); err != nil {
-		w.e.Log.Warn("the time that a step took cannot be noted", "error", err)
+	w.saved = w.spent()
+	if err := w.j.appendEntry(entry{Event: eventSpent, At: w.e.now(), Step: w.step, Spent: w.saved.Round(time.Millisecond)}); err != nil {
+		w.e.Log.Warn("failed to record the duration of a step", "error", err)
 	}
 }
 
-// observeAll looks at every step once more; why is "" if all are done.
+// observeAll observes every step once more; why is "" if all are done.
 func (e *Engine) observeAll(ctx context.Context, j *journal) (why string) {
 	for _, s := range j.run.Steps {
 		u := e.updater(s.Updater)
@@ -287,7 +286,7 @@ func (e *Engine) observeAll(ctx context.Context, j *journal) (why string) {
 		}
 		o, err := e.observe(ctx, u, e.task(j, s))
 		for try := 0; (err != nil || !o.Done) && try < observeTries && ctx.Err() == nil; try++ {
-			e.sleep(ctx, pause)
+			e.sleep(ctx, callInterval)
 			o, err = e.observe(ctx, u, e.task(j, s))
 		}
 		switch {
@@ -296,20 +295,20 @@ func (e *Engine) observeAll(ctx context.Context, j *journal) (why string) {
 		case err != nil:
 			return fmt.Sprintf("step %s was done and cannot be observed: %v", s.ID, err)
 		case !o.Done:
-			return fmt.Sprintf("step %s was done and is not any more: %s", s.ID, o.Detail)
+			return fmt.Sprintf("step %s was done and no longer is: %s", s.ID, o.Detail)
 		}
 	}
 	return ""
 }
 
-// observeTries is how long a node may take to look well again at the end: a
-// restart of one of its parts by somebody else is no failure.
+// observeTries is how often a node is observed until it is healthy again at the end: a
+// restart of one of its parts by others is no failure.
 const observeTries = 60
 
-// observe looks at one step, within the time of a call.
+// observe observes one step, within the time of a call.
 func (e *Engine) observe(ctx context.Context, u updaters.Updater, t updaters.Task) (updaters.Observation, error) {
 	var o updaters.Observation
-	_, err := e.call(ctx, u.Name(), e.callTime(), func(ctx context.Context) (updaters.Result, error) {
+	_, err := e.callBounded(ctx, u.Name(), e.callTime(), func(ctx context.Context) (updaters.Result, error) {
 		seen, err := u.Observe(ctx, t)
 		if err == nil {
 			o = seen

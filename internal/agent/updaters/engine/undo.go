@@ -12,24 +12,24 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// begun is a step that was started and not taken back, and the run it was last
-// started in.
-type begun struct {
-	step v1alpha1.UpdateStep
-	j    *journal
-	at   time.Time // when it was started first
+// startedStep is a step that was started and not undone, and the run in which it was started
+// last.
+type startedStep struct {
+	step         v1alpha1.UpdateStep
+	j            *journal
+	firstStarted time.Time // when it was started first
 }
 
-// inEffect are the steps of an update that its earlier attempts have started on
-// this node and none has taken back, in the order in which they were started.
-func inEffect(js []*journal, undo *journal) []begun {
-	var out []begun
+// startedSteps are the steps of an update that earlier attempts have started on this node
+// and that were not undone since, in the order in which they were first started.
+func startedSteps(js []*journal, undo *journal) []startedStep {
+	var out []startedStep
 	for _, j := range js {
 		if j.run.UID != undo.run.UID || j.run.Attempt >= undo.run.Attempt {
 			continue
 		}
 		if j.run.Undo {
-			out = slices.DeleteFunc(out, func(b begun) bool { return j.ended[b.step.ID] })
+			out = slices.DeleteFunc(out, func(b startedStep) bool { return j.stepsDone[b.step.ID] })
 			continue
 		}
 		for _, s := range j.run.Steps {
@@ -37,19 +37,19 @@ func inEffect(js []*journal, undo *journal) []begun {
 			if at.IsZero() {
 				continue
 			}
-			if i := slices.IndexFunc(out, func(b begun) bool { return b.step.ID == s.ID }); i >= 0 {
+			if i := slices.IndexFunc(out, func(b startedStep) bool { return b.step.ID == s.ID }); i >= 0 {
 				out[i].step, out[i].j = s, j
 				continue
 			}
-			out = append(out, begun{s, j, at})
+			out = append(out, startedStep{s, j, at})
 		}
 	}
 	return out
 }
 
-// unknown is the journal that an undo would need and that is damaged, nil if there is
-// none. An attempt that succeeded later started every step, and its journal says so.
-func unknown(js []*journal, undo *journal) (bad *journal) {
+// findDamaged returns the damaged journal that an undo would need, nil if there is none. An
+// attempt that succeeded later started every step, and its journal says so.
+func findDamaged(js []*journal, undo *journal) (bad *journal) {
 	for _, j := range js {
 		switch {
 		case j.run.UID != undo.run.UID || j.run.Attempt >= undo.run.Attempt:
@@ -62,47 +62,47 @@ func unknown(js []*journal, undo *journal) (bad *journal) {
 	return bad
 }
 
-// takeBack undoes steps, last first. What it cannot take back ends it: what was
-// started before that one stays, as the node stands on it.
-func (e *Engine) takeBack(ctx context.Context, j *journal, js []*journal, report func(*v1alpha1.NodeRunStatus)) {
-	if d := unknown(js, j); d != nil {
-		e.finish(ctx, j, v1alpha1.RunFailed, "", d.damage.reason, "nothing was undone, because it is not known which steps were started: "+d.says(), report)
+// undoRun undoes steps, last first. A step that cannot be undone ends it: earlier steps
+// stay, because the node depends on them.
+func (e *Engine) undoRun(ctx context.Context, j *journal, js []*journal, report func(*v1alpha1.NodeRunStatus)) {
+	if d := findDamaged(js, j); d != nil {
+		e.finishRun(ctx, j, v1alpha1.RunFailed, "", d.damage.reason, "nothing was undone, because it is not known which steps were started: "+d.damageMessage(), report)
 		return
 	}
-	steps := inEffect(js, j)
+	steps := startedSteps(js, j)
 	for _, b := range slices.Backward(steps) {
 		s := b.step
-		if j.ended[s.ID] {
+		if j.stepsDone[s.ID] {
 			continue
 		}
-		r := e.do(ctx, j, job{step: s, task: e.task(b.j, s), call: updaters.Updater.Undo, reason: v1alpha1.ReasonUndoing, stop: func() string { return "" }}, report)
+		r := e.runJob(ctx, j, job{step: s, task: e.task(b.j, s), call: updaters.Updater.Undo, reason: v1alpha1.ReasonUndoing, stopReason: func() string { return "" }}, report)
 		switch {
 		case ctx.Err() != nil && !r.Done:
-			return // the journal knows where to go on
+			return // the journal says where to continue
 		case r.Failed:
-			e.finish(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, "step "+s.ID+" was not taken back: "+r.Message+stays(steps, s.ID), report)
+			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, "step "+s.ID+" was not undone: "+r.Message+remainingSteps(steps, s.ID), report)
 			return
 		}
-		if !e.write(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
+		if !e.writeEntry(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
 			return
 		}
 		failpoint.Here(failpoint.JournalStep)
 	}
-	if why := e.stillThere(ctx, steps); why != "" {
+	if why := e.observeUndone(ctx, steps); why != "" {
 		if ctx.Err() == nil {
-			e.finish(ctx, j, v1alpha1.RunFailed, "", v1alpha1.ReasonStepFailed, why, report)
+			e.finishRun(ctx, j, v1alpha1.RunFailed, "", v1alpha1.ReasonStepFailed, why, report)
 		}
 		return
 	}
-	message := "every step that was started was taken back, and observed so"
+	message := "every started step was undone, and the result was observed"
 	if len(steps) == 0 {
-		message = "no step was started on this node: there is nothing to take back"
+		message = "no step was started on this node: there is nothing to undo"
 	}
-	e.finish(ctx, j, v1alpha1.RunUndone, "", v1alpha1.ReasonUndone, message, report)
+	e.finishRun(ctx, j, v1alpha1.RunUndone, "", v1alpha1.ReasonUndone, message, report)
 }
 
-// stays names the steps before one that could not be taken back.
-func stays(steps []begun, id string) string {
+// remainingSteps names the steps before one that could not be undone.
+func remainingSteps(steps []startedStep, id string) string {
 	var before []string
 	for _, b := range steps {
 		if b.step.ID == id {
@@ -116,17 +116,17 @@ func stays(steps []begun, id string) string {
 	return "; the steps before it stay as well: " + strings.Join(before, ", ")
 }
 
-// stillThere looks once more, after all was taken back: a step that changes
-// something cannot be as it was wanted.
-func (e *Engine) stillThere(ctx context.Context, steps []begun) (why string) {
+// observeUndone observes all steps once more after an undo: none that changes something may
+// still be done.
+func (e *Engine) observeUndone(ctx context.Context, steps []startedStep) (why string) {
 	for _, b := range steps {
 		u := e.updater(b.step.Updater)
-		if w, ok := u.(updaters.Watcher); u == nil || ok && w.Watches() {
+		if w, ok := u.(updaters.Waiter); u == nil || ok && w.OnlyWaits() {
 			continue
 		}
-		// An error is no sign that it is there: each Undo has ended by observing.
+		// An error does not show that it is still done: each Undo has ended by observing.
 		if o, err := e.observe(ctx, u, e.task(b.j, b.step)); err == nil && o.Done {
-			return fmt.Sprintf("step %s was taken back and is observed done", b.step.ID)
+			return fmt.Sprintf("step %s was undone and is still observed done", b.step.ID)
 		}
 	}
 	if ctx.Err() != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// takeBack is the permission to undo, as the attempt that comes next.
-func takeBack(attempt int32) *v1alpha1.NodeRun {
+// undoPermission is the permission to undo, as the attempt that comes next.
+func undoPermission(attempt int32) *v1alpha1.NodeRun {
 	r := permit(attempt)
 	r.Undo = true
 	return r
@@ -53,7 +53,7 @@ func crashes(t *rapid.T, n *node, r *v1alpha1.NodeRun) {
 		at, passes = rapid.SampledFrom(points).Draw(t, "point"), rapid.IntRange(0, 2).Draw(t, "passes")
 		process()
 		if torn := rapid.SampledFrom([]string{"", `{"event":"end","step":"settle"`, "\x00\x00"}).Draw(t, "torn"); torn != "" {
-			if f, err := os.OpenFile(fileOf(filepath.Join(n.dir, "journal"), uint64(r.Attempt), r), os.O_APPEND|os.O_WRONLY, 0); err == nil {
+			if f, err := os.OpenFile(journalPath(filepath.Join(n.dir, "journal"), uint64(r.Attempt), r), os.O_APPEND|os.O_WRONLY, 0); err == nil {
 				_, _ = f.WriteString(torn)
 				_ = f.Close()
 			}
@@ -63,9 +63,8 @@ func crashes(t *rapid.T, n *node, r *v1alpha1.NodeRun) {
 	process()
 }
 
-// A run that failed at any step, killed anywhere, is taken
-// back, killed anywhere: every step that was started, last first, and no other;
-// then it can be run again to its end.
+// A run that failed at any step, killed anywhere, is undone, killed anywhere: every
+// started step, last first, and no other. Then it can run again to its end.
 func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "undo")
@@ -78,7 +77,7 @@ func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {
 		if fails < 3 {
 			n.parts[fails].fail = true
 		}
-		final := rapid.IntRange(-1, 2).Draw(t, "final") // cannot be taken back
+		final := rapid.IntRange(-1, 2).Draw(t, "final") // cannot be undone
 		for i, p := range n.parts {
 			p.final = i == final
 		}
@@ -87,7 +86,7 @@ func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {
 			crashes(t, n, permit(a+1))
 		}
 		n.order = nil
-		crashes(t, n, takeBack(attempts+1))
+		crashes(t, n, undoPermission(attempts+1))
 		started := min(fails+1, 3)
 		wantState, first := v1alpha1.RunUndone, 0
 		if final >= 0 && final < started {
@@ -97,7 +96,7 @@ func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {
 			t.Fatalf("ended with %+v", n.last)
 		}
 		if wantState == v1alpha1.RunFailed && (n.last.Step != n.parts[final].name || n.last.Reason != v1alpha1.ReasonNotReversible) {
-			t.Fatalf("the step that cannot be taken back is not named: %+v", n.last)
+			t.Fatalf("the step that cannot be undone is not named: %+v", n.last)
 		}
 		var want []string
 		for i := started - 1; i >= first; i-- {
@@ -109,7 +108,7 @@ func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {
 			}
 		}
 		if got := slices.Compact(n.order); !slices.Equal(got, want) {
-			t.Fatalf("taken back in the order %v, want %v", got, want)
+			t.Fatalf("undone in the order %v, want %v", got, want)
 		}
 		for i := range first {
 			if i != fails && n.parts[i].at != 3 {
@@ -127,19 +126,19 @@ func TestAnyCrashOfAnUndoEndsInTheSame(t *testing.T) {
 }
 
 func TestUndo(t *testing.T) {
-	t.Run("nothing was started: nothing is taken back", func(t *testing.T) {
+	t.Run("nothing was started: nothing is undone", func(t *testing.T) {
 		n := newNode(t.TempDir())
-		n.run(takeBack(1))
-		if n.last.State != v1alpha1.RunUndone || n.last.Reason != v1alpha1.ReasonUndone || !strings.Contains(n.last.Message, "nothing to take back") || len(n.order) > 0 {
+		n.run(undoPermission(1))
+		if n.last.State != v1alpha1.RunUndone || n.last.Reason != v1alpha1.ReasonUndone || !strings.Contains(n.last.Message, "nothing to undo") || len(n.order) > 0 {
 			t.Fatalf("%+v %v", n.last, n.order)
 		}
 	})
-	t.Run("what a second undo finds was taken back by the first", func(t *testing.T) {
+	t.Run("what a second undo finds was undone by the first", func(t *testing.T) {
 		n := newNode(t.TempDir())
 		n.run(permit(1))
-		n.run(takeBack(2))
+		n.run(undoPermission(2))
 		n.order = nil
-		n.run(takeBack(3))
+		n.run(undoPermission(3))
 		if n.last.State != v1alpha1.RunUndone || len(n.order) > 0 {
 			t.Fatalf("%+v %v", n.last, n.order)
 		}
@@ -148,38 +147,38 @@ func TestUndo(t *testing.T) {
 		n := newNode(t.TempDir())
 		n.run(permit(1))
 		n.parts[0].undoFails = true
-		n.run(takeBack(2))
+		n.run(undoPermission(2))
 		if n.last.State != v1alpha1.RunFailed || n.last.Step != "kubeadm" || n.last.StepsDone != 2 {
 			t.Fatalf("%+v", n.last)
 		}
 		n.parts[0].undoFails, n.order = false, nil
-		n.run(takeBack(3))
+		n.run(undoPermission(3))
 		if n.last.State != v1alpha1.RunUndone || fmt.Sprint(slices.Compact(n.order)) != "[undo kubeadm]" {
 			t.Fatalf("%+v %v", n.last, n.order)
 		}
 	})
-	t.Run("what says that it was taken back and is still there is a failure", func(t *testing.T) {
+	t.Run("a false report that it was undone is a failure", func(t *testing.T) {
 		n := newNode(t.TempDir())
 		n.run(permit(1))
-		n.parts[1].undoLies = true
-		n.run(takeBack(2))
-		if n.last.State != v1alpha1.RunFailed || !strings.Contains(n.last.Message, "kubelet was taken back and is observed done") {
+		n.parts[1].undoFalse = true
+		n.run(undoPermission(2))
+		if n.last.State != v1alpha1.RunFailed || !strings.Contains(n.last.Message, "kubelet was undone and is still observed done") {
 			t.Fatalf("%+v", n.last)
 		}
 	})
-	t.Run("a run that goes on is stopped to be taken back", func(t *testing.T) {
+	t.Run("a run in progress is stopped for an undo", func(t *testing.T) {
 		n := newNode(t.TempDir())
 		calls := 0
 		n.engine().Run(t.Context(), func() *v1alpha1.NodeRun {
 			if calls++; calls > 3 {
-				return takeBack(2)
+				return undoPermission(2)
 			}
 			return permit(1)
 		}, func(s *v1alpha1.NodeRunStatus) { n.last = s })
 		if n.last.State != v1alpha1.RunFailed || n.last.Reason != v1alpha1.ReasonUndoing || n.last.Step == "" {
 			t.Fatalf("%+v", n.last)
 		}
-		n.run(takeBack(2))
+		n.run(undoPermission(2))
 		if n.last.State != v1alpha1.RunUndone {
 			t.Fatalf("%+v", n.last)
 		}
@@ -187,7 +186,7 @@ func TestUndo(t *testing.T) {
 	t.Run("another update's steps are left alone", func(t *testing.T) {
 		n := newNode(t.TempDir())
 		n.run(permit(1))
-		r := takeBack(2)
+		r := undoPermission(2)
 		r.UID = "other"
 		n.run(r)
 		if n.last.State != v1alpha1.RunUndone || n.parts[0].at != 3 {
@@ -203,8 +202,8 @@ type stubborn struct {
 	started atomic.Int32
 }
 
-func (*stubborn) Name() string                     { return "kubeadm" }
-func (*stubborn) LastWords(context.Context) string { return "unknown flag: --old" }
+func (*stubborn) Name() string                   { return "kubeadm" }
+func (*stubborn) LogTail(context.Context) string { return "unknown flag: --old" }
 func (s *stubborn) Observe(context.Context, updaters.Task) (updaters.Observation, error) {
 	return updaters.Observation{Detail: "not yet"}, nil
 }
@@ -220,7 +219,7 @@ func (s *stubborn) Update(ctx context.Context, _ updaters.Task) (updaters.Result
 			return updaters.Result{}, errors.New("the runtime does not answer")
 		}
 	}
-	return updaters.Going(v1alpha1.ReasonUpdating, "working"), nil
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "working"), nil
 }
 func (*stubborn) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 	return updaters.Result{}, updaters.ErrNotReversible
@@ -243,9 +242,9 @@ func TestADeadlineEndsWhatHangs(t *testing.T) {
 		hangs, deaf bool
 		says        string
 	}{
-		"it works on and on":                       {false, false, "working"},
-		"its call hangs, and ends when it is told": {true, false, "the runtime does not answer"},
-		"its call hangs and hears nothing":         {true, true, "updater kubeadm hangs"},
+		"it works on and on":                           {false, false, "working"},
+		"its call hangs, and ends when it is canceled": {true, false, "the runtime does not answer"},
+		"its call hangs and hears nothing":             {true, true, "updater kubeadm hangs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -274,7 +273,7 @@ func TestADeadlineEndsWhatHangs(t *testing.T) {
 	}
 }
 
-// A hanging call without a deadline is said, and forgotten when it returns.
+// A hanging call without a deadline is reported until it returns.
 func TestACallThatHangsIsSaid(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

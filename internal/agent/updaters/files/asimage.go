@@ -9,19 +9,19 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// imageEtc is where a host keeps what its booted image has at a path of /etc.
+// imageEtc is where a host has its booted image's version of a path of /etc.
 func imageEtc(etc string) string { return "/usr" + etc }
 
-// over reports whether refit wrote over what the booted image has at a path of /etc, or
-// removed it, so that it is refit's to give back. What somebody else has put there is not,
-// and a host that keeps nothing of its image has nothing that could be given back.
-func (u *Updater) over(g given, path string, now nodefiles.State) (bool, error) {
-	kept, err := u.fs.Look(imageEtc("/etc"))
+// overwroteImage reports whether refit overwrote, or removed, the booted image's version of
+// a path of /etc, so that refit must restore it. A file from others does not count, and a
+// host that has no copy of its image's /etc has nothing to restore from.
+func (u *Updater) overwroteImage(g recordData, path string, now nodefiles.State) (bool, error) {
+	kept, err := u.fs.Inspect(imageEtc("/etc"))
 	if err != nil || !kept.Exists {
 		return false, err
 	}
-	image, err := u.fs.Look(imageEtc(path))
-	if err != nil || alike(now, image) {
+	image, err := u.fs.Inspect(imageEtc(path))
+	if err != nil || sameForOSTree(now, image) {
 		return false, err
 	}
 	what := now.Digest
@@ -31,17 +31,17 @@ func (u *Updater) over(g given, path string, now nodefiles.State) (bool, error) 
 	return what != "" && slices.Contains(g.Files[path].Wrote, what), nil
 }
 
-// alike are two paths that libostree takes for the same.
-func alike(a, b nodefiles.State) bool {
+// sameForOSTree reports whether libostree takes two paths for the same.
+func sameForOSTree(a, b nodefiles.State) bool {
 	if !a.Exists || !b.Exists {
 		return a.Exists == b.Exists
 	}
 	return a.Regular == b.Regular && a.Link == b.Link && a.Digest == b.Digest && a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID
 }
 
-// giveBack puts at a path what the booted image has there, so that the next image's comes
-// into its place: libostree keeps a file that differs from the default of the image before.
-func (u *Updater) giveBack(path string) error {
+// restoreImageFile writes the booted image's version of a path there, so that the next
+// image's version replaces it: libostree keeps a file that differs from the old default.
+func (u *Updater) restoreImageFile(path string) error {
 	data, s, err := u.fs.Read(imageEtc(path))
 	switch {
 	case err != nil:
@@ -49,40 +49,40 @@ func (u *Updater) giveBack(path string) error {
 	case !s.Exists:
 		return u.fs.Remove(path)
 	case !s.Regular:
-		return fmt.Errorf("%s of the image: %w (%s)", path, errNotAFile, describe(s.Link))
+		return fmt.Errorf("%s of the image: %w (%s)", path, errNotAFile, describeLink(s.Link))
 	}
 	return u.fs.Write(path, data, s.Mode, int(s.UID), int(s.GID))
 }
 
-// errUntouched: there is nothing to give back, whatever lies there.
-var errUntouched = errors.New("refit has not written over the image there")
+// errNotOverwritten: there is nothing to restore, because the file there is not refit's.
+var errNotOverwritten = errors.New("refit has not overwritten the image's file there")
 
-// gives is the digest of what a step writes to a file's path, empty for nothing.
-func (u *Updater) gives(g given, f model.ConfigFile) (string, error) {
+// digestToWrite is the digest of what a step writes to a file's path, empty for nothing.
+func (u *Updater) digestToWrite(g recordData, f model.ConfigFile) (string, error) {
 	if !f.AsImage {
 		return f.Content(), nil
 	}
-	now, err := u.fs.Look(f.Path)
+	now, err := u.fs.Inspect(f.Path)
 	if err != nil {
 		return "", err
 	}
-	switch over, err := u.over(g, f.Path, now); {
+	switch over, err := u.overwroteImage(g, f.Path, now); {
 	case err != nil:
 		return "", err
 	case !over:
-		return "", errUntouched
+		return "", errNotOverwritten
 	}
-	s, err := u.fs.Look(imageEtc(f.Path))
+	s, err := u.fs.Inspect(imageEtc(f.Path))
 	return s.Digest, err
 }
 
-// asImage is the value of a file that is to be as the image has it.
-func (u *Updater) asImage(g given, path string) string {
-	s, err := u.fs.Look(path)
+// imageValue is the value of a file that is to match the image.
+func (u *Updater) imageValue(g recordData, path string) string {
+	s, err := u.fs.Inspect(path)
 	if err != nil {
 		return ""
 	}
-	switch over, err := u.over(g, path, s); {
+	switch over, err := u.overwroteImage(g, path, s); {
 	case err != nil:
 		return ""
 	case !over:
@@ -90,5 +90,5 @@ func (u *Updater) asImage(g given, path string) string {
 	case !s.Exists:
 		return model.ValueAbsent
 	}
-	return model.FileValue(s.Digest, s.Mode, named("root", s.UID, nodefiles.UserID), named("root", s.GID, nodefiles.GroupID))
+	return model.FileValue(s.Digest, s.Mode, ownerName("root", s.UID, nodefiles.UserID), ownerName("root", s.GID, nodefiles.GroupID))
 }

@@ -36,7 +36,7 @@ type simNode struct {
 	held    map[string]string // digest -> path of a payload
 }
 
-func (n *simNode) Held(name, digest string) (updaters.Payload, error) {
+func (n *simNode) FindPayload(name, digest string) (updaters.Payload, error) {
 	if p := n.held[digest]; p != "" {
 		return updaters.Payload{Path: p, Digest: digest}, nil
 	}
@@ -206,7 +206,7 @@ func TestConformance(t *testing.T) {
 	}
 	updatertest.Conform(t, func(t *testing.T) *updatertest.Fixture {
 		f := fixture(t)
-		// A unit that did not exist is nothing after an undo, and is looked at so.
+		// A unit that did not exist is gone after an undo.
 		state := f.State
 		f.State = func() string { return strings.ReplaceAll(state(), "extra.service disabled inactive with \"\"\n", "") }
 		return f
@@ -250,7 +250,7 @@ func TestRefusals(t *testing.T) {
 		"refit's own state":              {nil, file("/var/lib/refit/key.pem", "x", ""), "refit's own"},
 		"the runtime's state":            {nil, file("/var/lib/containerd/x", "x", ""), "container runtime"},
 		"out of the path":                {nil, file("/etc/../etc/kubernetes/x", "x", ""), "clean"},
-		"an owner that nobody knows":     {nil, model.ConfigFile{Path: "/etc/x", Owner: "nobody-knows-me", Group: "0"}, "no user"},
+		"an unknown owner":               {nil, model.ConfigFile{Path: "/etc/x", Owner: "no-such-account", Group: "0"}, "no user"},
 		"a link that is the file itself": {func(_ *testing.T, n *simNode) { _ = os.Symlink("motd", filepath.Join(n.root, "etc/link")) }, file("/etc/link", "x", ""), "symbolic link to motd"},
 		"a link into what others keep": {func(_ *testing.T, n *simNode) {
 			_ = os.MkdirAll(filepath.Join(n.root, "etc/kubernetes"), 0o755)
@@ -276,7 +276,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What somebody else has written since is not refit's to take back.
+// Undo does not restore what others have written since.
 func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	n := newNode(t)
 	tk := task(t, n, config())
@@ -370,7 +370,7 @@ func fromPayload(path, digest string) model.ConfigFile {
 	return f
 }
 
-// A file of a bundle is written, seen, and taken back like any other.
+// A file of a bundle is written, observed, and undone like any other.
 func TestAFileOfABundle(t *testing.T) {
 	n := newNode(t)
 	before := n.state()
@@ -406,7 +406,7 @@ func TestAFileOfABundleThatIsNotRight(t *testing.T) {
 			if err := os.WriteFile(n.held[d], []byte("rot"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, false, "not what its digest says"},
+		}, false, "no longer matches its digest"},
 		"it is too large": {func(t *testing.T, n *simNode, d string) {
 			if err := os.Truncate(n.held[d], model.MaxFile+1); err != nil {
 				t.Fatal(err)

@@ -77,7 +77,7 @@ func TestAUnitMovesIntoTheImage(t *testing.T) {
 	n.put(t, usrUnit, "two") // the image is booted
 	n.units["own.service"] = &systemd.Unit{Active: "inactive"}
 	if o, err := u.Observe(t.Context(), before); err != nil || o.Done || !strings.Contains(o.Detail, "own.service") {
-		t.Fatal("a unit that the image brings is not looked at", o, err)
+		t.Fatal("a unit that the image brings is not observed", o, err)
 	}
 	after := before
 	after.Step.ID = "files-again"
@@ -96,17 +96,17 @@ func TestAUnitMovesIntoTheImage(t *testing.T) {
 	}
 }
 
-// A copy that refit did not write is told and left where it is.
-func TestAForeignCopyIsTold(t *testing.T) {
+// A copy that refit did not write is reported and stays where it is.
+func TestAForeignCopyIsReported(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
-	n.put(t, etcUnit, "somebody's")
+	n.put(t, etcUnit, "theirs")
 	n.put(t, usrUnit, "two")
 	n.units["own.service"] = &systemd.Unit{File: model.UnitEnabled, Active: "active"}
 	c := inImage("two")
 	run(t, u, task(t, n, c))
 	f := u.Fields(t.Context(), &c)
-	if !n.there(etcUnit) || f["file/"+etcUnit] != model.ValueAbsent || !strings.Contains(f[model.FieldFilesDrift], etcUnit+" hides "+usrUnit+" of the image, and refit did not write it") {
+	if !n.there(etcUnit) || f["file/"+etcUnit] != model.ValueAbsent || !strings.Contains(f[model.FieldFilesDrift], etcUnit+" hides "+usrUnit+" of the image; refit did not write it") {
 		t.Fatalf("it is there: %v, %v", n.there(etcUnit), f)
 	}
 	n.put(t, etcUnit, "two") // a copy of the image's own
@@ -116,8 +116,8 @@ func TestAForeignCopyIsTold(t *testing.T) {
 	}
 }
 
-// What somebody changed since refit made it is told by its path, never its content;
-// what is wanted otherwise by now is no drift.
+// What others changed since refit set it is reported by its path, never by its content;
+// a path whose wanted content has changed is no drift.
 func TestDrift(t *testing.T) {
 	c := config()
 	for name, x := range map[string]struct {
@@ -126,11 +126,11 @@ func TestDrift(t *testing.T) {
 	}{
 		"nothing":                         {func(*simNode) {}, ""},
 		"a file is edited":                {func(n *simNode) { n.put(t, "/etc/sysctl.d/90-edge.conf", "secret words") }, "/etc/sysctl.d/90-edge.conf is not as refit wrote it"},
-		"a file is removed":               {func(n *simNode) { _ = os.Remove(filepath.Join(n.root, "etc/probe.conf")) }, "/etc/probe.conf is gone, and refit had written it"},
-		"a file that had gone comes back": {func(n *simNode) { n.put(t, "/etc/motd", "x") }, "/etc/motd is there again, and refit had removed it"},
+		"a file is removed":               {func(n *simNode) { _ = os.Remove(filepath.Join(n.root, "etc/probe.conf")) }, "/etc/probe.conf is missing; refit had written it"},
+		"a file that had gone comes back": {func(n *simNode) { n.put(t, "/etc/motd", "x") }, "/etc/motd is there again; refit had removed it"},
 		"a mode is changed":               {func(n *simNode) { _ = os.Chmod(filepath.Join(n.root, "etc/probe.conf"), 0o666) }, "/etc/probe.conf is not as refit wrote it"},
 		"a unit is stopped": {func(n *simNode) { n.units["extra.service"].Active = "inactive" },
-			"unit extra.service is enabled and inactive, and refit made it enabled"},
+			"unit extra.service is enabled and inactive; refit made it enabled"},
 		"a unit is being started": {func(n *simNode) { n.units["extra.service"].Active = "activating" }, ""},
 		"a unit is being stopped": {func(n *simNode) { n.units["extra.service"].Active = "deactivating" }, ""},
 	} {
@@ -138,7 +138,7 @@ func TestDrift(t *testing.T) {
 			n := newNode(t)
 			u := New(n, n.root, n.root+".json")
 			if f := u.Fields(t.Context(), &c); f[model.FieldFilesDrift] != "" {
-				t.Fatal("before refit gave anything:", f[model.FieldFilesDrift])
+				t.Fatal("before refit wrote anything:", f[model.FieldFilesDrift])
 			}
 			tk := task(t, n, c)
 			run(t, u, tk)
@@ -157,14 +157,14 @@ func TestDrift(t *testing.T) {
 				t.Fatal(r, err)
 			}
 			if f := again.Fields(t.Context(), &c); f[model.FieldFilesDrift] != "" {
-				t.Fatal("after it was taken back:", f[model.FieldFilesDrift])
+				t.Fatal("after it was undone:", f[model.FieldFilesDrift])
 			}
 		})
 	}
 }
 
-// A step that was given up half-way leaves no drift behind: what it did nobody else did,
-// and who goes back to the configuration before must not be told to mend it.
+// A step that was given up half-way leaves no drift: only refit changed the files, and a
+// return to the earlier configuration must not ask an administrator to repair them.
 func TestHalfAStepIsNoDrift(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
@@ -193,9 +193,9 @@ func TestHalfAStepIsNoDrift(t *testing.T) {
 	}
 }
 
-// What somebody changed is put back where the policy asks for it and no pod is moved by
-// it; all else waits for an update, and nothing is touched that refit did not give, or
-// that a run has begun to change.
+// What others changed is restored if the policy asks for it and no pod moves because of
+// it; all else waits for an update. Nothing is touched that refit did not set, or that a
+// started run changes.
 func TestRepair(t *testing.T) {
 	idle, dir := func() bool { return false }, t.TempDir()
 	c := config()
@@ -204,7 +204,7 @@ func TestRepair(t *testing.T) {
 	n := newNode(t)
 	u := New(n, n.root, n.root+".json")
 	if did, err := u.Repair(t.Context(), dir, &c, idle); err != nil || did != nil || n.there("/etc/sysctl.d/90-edge.conf") {
-		t.Fatal("before refit gave anything:", did, err)
+		t.Fatal("before refit wrote anything:", did, err)
 	}
 	run(t, u, task(t, n, c))
 	well, starts := n.state(), n.starts["probe.service"]

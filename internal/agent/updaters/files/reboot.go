@@ -24,17 +24,17 @@ type RebootHost interface {
 }
 
 const (
-	// again is after how long a machine that did not go down is told once more.
-	again = 3 * time.Minute
-	// rebootLimit is after how long that has failed.
+	// rebootRetry is the time after which a machine that did not go down is asked again.
+	rebootRetry = 3 * time.Minute
+	// rebootLimit is how long that may take before the step fails.
 	rebootLimit = 15 * time.Minute
 )
 
 // RebootUpdater is the step "reboot".
 type RebootUpdater struct {
-	host  RebootHost
-	now   func() time.Time
-	asked time.Time
+	host        RebootHost
+	now         func() time.Time
+	requestedAt time.Time
 }
 
 // NewReboot makes the updater.
@@ -43,14 +43,14 @@ func NewReboot(h RebootHost) *RebootUpdater { return &RebootUpdater{host: h, now
 // Name is reboot.
 func (u *RebootUpdater) Name() string { return "reboot" }
 
-// Watches reports that there is nothing to take back.
-func (u *RebootUpdater) Watches() bool { return true }
+// OnlyWaits reports that there is nothing to undo.
+func (u *RebootUpdater) OnlyWaits() bool { return true }
 
 func rebootFile(t updaters.Task) string {
 	return filepath.Join(t.Dir, fmt.Sprintf("%s-%d.boot", t.Step.ID, t.Attempt))
 }
 
-// rebootBefore is the boot that is to end, "" if it was not written down yet.
+// rebootBefore is the boot that must end, "" if it was not recorded yet.
 func rebootBefore(t updaters.Task) (string, error) {
 	b, err := os.ReadFile(rebootFile(t))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func rebootBefore(t updaters.Task) (string, error) {
 	return string(b), err
 }
 
-// Observe sees whether this is another boot.
+// Observe reports whether this is another boot.
 func (u *RebootUpdater) Observe(_ context.Context, t updaters.Task) (updaters.Observation, error) {
 	old, err := rebootBefore(t)
 	if err != nil {
@@ -75,14 +75,14 @@ func (u *RebootUpdater) Observe(_ context.Context, t updaters.Task) (updaters.Ob
 	return updaters.Observation{Done: true}, nil
 }
 
-// Update writes the boot down and has it end.
+// Update records the boot, and asks the machine to end it.
 func (u *RebootUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	o, err := u.Observe(ctx, t)
 	if err != nil || o.Done {
 		return updaters.Result{Done: o.Done}, err
 	}
 	if u.now().Sub(t.Started) > rebootLimit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine was told to restart and has not within %s; `systemctl list-jobs` on the node says what it waits for", rebootLimit), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine did not restart within %s of the request; `systemctl list-jobs` on the node shows what it waits for", rebootLimit), nil
 	}
 	old, err := rebootBefore(t)
 	if err == nil && old == "" {
@@ -95,15 +95,15 @@ func (u *RebootUpdater) Update(ctx context.Context, t updaters.Task) (updaters.R
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	r := updaters.Going(v1alpha1.ReasonUpdating, "the machine restarts")
-	if !u.asked.IsZero() && u.now().Sub(u.asked) < again {
+	r := updaters.InProgress(v1alpha1.ReasonUpdating, "the machine restarts")
+	if !u.requestedAt.IsZero() && u.now().Sub(u.requestedAt) < rebootRetry {
 		return r, nil
 	}
-	u.asked = u.now()
+	u.requestedAt = u.now()
 	return r, u.host.Reboot(ctx)
 }
 
-// Undo has nothing to take back.
+// Undo has nothing to undo.
 func (u *RebootUpdater) Undo(context.Context, updaters.Task) (updaters.Result, error) {
 	return updaters.Result{Done: true}, nil
 }

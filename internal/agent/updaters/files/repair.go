@@ -9,11 +9,11 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Repair puts back what somebody changed since refit made it, where the
-// configuration asks for that: files whose change needs no more than a reload, units
-// whose change needs no more than a restart. All else comes back with an update. dir
-// is the agent's own, for what must still be reloaded after a crash. busy reports a run
-// that has begun, which sees to everything itself. did says what was put back.
+// Repair restores what others changed since refit set it, if the configuration asks for
+// that. It restores files whose change needs at most a reload, and units whose change needs
+// at most a restart; all other drift waits for an update. dir is the agent's own directory,
+// for what must still be reloaded after a crash. busy reports a run that has started: it
+// does all this itself. did lists what was restored.
 func (u *Updater) Repair(ctx context.Context, dir string, c *model.NodeConfig, busy func() bool) (did []string, err error) {
 	if c.Drift != model.DriftRepair {
 		return nil, nil
@@ -28,12 +28,12 @@ func (u *Updater) Repair(ctx context.Context, dir string, c *model.NodeConfig, b
 	if err != nil {
 		return nil, err
 	}
-	mine, err := u.changed(ctx, c)
+	mine, err := u.driftedParts(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range mine.Files {
-		p.add(f)
+		p.addFile(f)
 		did = append(did, f.Path)
 	}
 	for _, w := range mine.Units {
@@ -45,26 +45,26 @@ func (u *Updater) Repair(ctx context.Context, dir string, c *model.NodeConfig, b
 	if err := p.save(t); err != nil {
 		return nil, err
 	}
-	if err := u.ready(mine.Files); err != nil {
+	if err := u.checkPayloads(mine.Files); err != nil {
 		return nil, err
 	}
-	if err := u.write(mine.Files); err != nil {
+	if err := u.writeFiles(mine.Files); err != nil {
 		return nil, err
 	}
-	_, err = u.settle(ctx, t, mine, p)
+	_, err = u.applyPending(ctx, t, mine, p)
 	return did, err
 }
 
-// changed are the files and units that are to be put back.
-func (u *Updater) changed(ctx context.Context, c *model.NodeConfig) (*model.NodeConfig, error) {
-	g, err := u.record.read()
+// driftedParts are the files and units to restore.
+func (u *Updater) driftedParts(ctx context.Context, c *model.NodeConfig) (*model.NodeConfig, error) {
+	g, err := u.record.load()
 	if err != nil {
 		return nil, err
 	}
 	out := &model.NodeConfig{}
 	for _, f := range c.Files {
 		mild := f.Disruption == model.DisruptionNone || f.Disruption == model.DisruptionReload
-		if mild && drifted(g, f, u.value(g, f)) != "" {
+		if mild && fileDrift(g, f, u.fileValue(g, f)) != "" {
 			out.Files = append(out.Files, f)
 		}
 	}
@@ -77,7 +77,7 @@ func (u *Updater) changed(ctx context.Context, c *model.NodeConfig) (*model.Node
 		if err != nil {
 			return nil, err
 		}
-		if strayed(s, w.State) {
+		if unitDrifted(s, w.State) {
 			out.Units = append(out.Units, w)
 		}
 	}

@@ -19,19 +19,18 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Etcd is the member of this node.
+// Etcd is the etcd member of this node.
 type Etcd interface {
 	// Size of its database in bytes.
 	Size(ctx context.Context) (int64, error)
-	// Unsafe says why it must not be restarted now, nothing if it may.
+	// Unsafe says why the member must not be restarted now, nothing if it may.
 	Unsafe(ctx context.Context) ([]string, error)
 	// Snapshot writes its whole state, and compares it with etcd's hash.
 	Snapshot(ctx context.Context, w io.Writer) error
 }
 
-// snapshots are in the run's rollback directory, one per attempt: the first of
-// them and the last are kept. With the directory they go when a later update
-// needs its room.
+// Snapshots are in the run's rollback directory, one for each attempt; the first and the
+// last are kept. A later update that needs the space removes them with the directory.
 const (
 	snapshotName = "etcd-snapshot-"
 	snapshotEnd  = ".db"
@@ -41,10 +40,10 @@ func snapshotFile(t updaters.Task) string {
 	return filepath.Join(t.Rollback, fmt.Sprintf("%s%d%s", snapshotName, t.Attempt, snapshotEnd))
 }
 
-// ready asks what must be so before a member of etcd is restarted: the others
-// keep the quorum, and a snapshot is on this node's disk. ok is true when it is
-// so, or the node has no etcd.
-func (u *Updater) ready(ctx context.Context, t updaters.Task) (r updaters.Result, ok bool, err error) {
+// prepareEtcd makes sure of what must hold before an etcd member restarts: the other members
+// keep the quorum, and a snapshot is on this node's disk. ok is true if that holds, or the
+// node has no etcd.
+func (u *Updater) prepareEtcd(ctx context.Context, t updaters.Task) (r updaters.Result, ok bool, err error) {
 	e, err := u.host.Etcd(ctx)
 	if err != nil || e == nil {
 		return r, err == nil, err
@@ -54,7 +53,7 @@ func (u *Updater) ready(ctx context.Context, t updaters.Task) (r updaters.Result
 		return r, false, err
 	}
 	if len(problems) > 0 {
-		return updaters.Going(v1alpha1.ReasonControlPlaneUnhealthy, "kubeadm starts when etcd keeps its quorum without this node: %s", strings.Join(problems, "; ")), false, nil
+		return updaters.InProgress(v1alpha1.ReasonControlPlaneUnhealthy, "kubeadm starts when etcd keeps its quorum without this node: %s", strings.Join(problems, "; ")), false, nil
 	}
 	if _, err := os.Stat(snapshotFile(t)); err == nil {
 		return r, true, nil
@@ -67,21 +66,21 @@ func (u *Updater) ready(ctx context.Context, t updaters.Task) (r updaters.Result
 	if err != nil {
 		return r, false, err
 	}
-	if need := model.SnapshotRoom(size); room.Free < need {
+	if need := model.EtcdSnapshotSpace(size); room.Free < need {
 		return updaters.Fail(v1alpha1.ReasonInsufficientSpace, "a snapshot of etcd needs %d bytes in %s, %d are free; nothing was changed", need, filepath.Dir(t.Rollback), room.Free), false, nil
 	}
-	return r, true, snapshot(ctx, t, e)
+	return r, true, writeSnapshot(ctx, t, e)
 }
 
-// snapshot writes, syncs and names: what has the name is whole.
-func snapshot(ctx context.Context, t updaters.Task, e Etcd) error {
+// writeSnapshot writes, syncs and renames: a file with the final name is complete.
+func writeSnapshot(ctx context.Context, t updaters.Task, e Etcd) error {
 	path := snapshotFile(t)
 	if err := os.MkdirAll(t.Rollback, 0o700); err != nil {
 		return fmt.Errorf("snapshot of etcd: %w", err)
 	}
-	beside := path + "~"
-	defer os.Remove(beside) // gone if it was named
-	f, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	temporary := path + "~"
+	defer os.Remove(temporary) // a no-op after the rename
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("snapshot of etcd: %w", err)
 	}
@@ -93,18 +92,18 @@ func snapshot(ctx context.Context, t updaters.Task, e Etcd) error {
 		return fmt.Errorf("snapshot of etcd: %w", err)
 	}
 	failpoint.Here(failpoint.EtcdSnapshot)
-	if err := os.Rename(beside, path); err != nil {
+	if err := os.Rename(temporary, path); err != nil {
 		return fmt.Errorf("snapshot of etcd: %w", err)
 	}
 	if err := fsutil.SyncDir(t.Rollback); err != nil {
 		return err
 	}
-	return thin(t)
+	return removeMiddleSnapshots(t)
 }
 
-// thin removes the snapshots between the first, which is from before any change,
-// and the last.
-func thin(t updaters.Task) error {
+// removeMiddleSnapshots keeps the first snapshot, which is from before any change, and the
+// last.
+func removeMiddleSnapshots(t updaters.Task) error {
 	entries, err := os.ReadDir(t.Rollback)
 	if err != nil {
 		return fmt.Errorf("snapshots of etcd: %w", err)
@@ -133,7 +132,7 @@ func thin(t updaters.Task) error {
 // and what it tried, in its directory for temporary files.
 var leftovers = []string{"kubeadm-backup-manifests-", "kubeadm-backup-etcd-", "kubeadm-upgraded-manifests", "kubeadm-kubelet-config", "kubeadm-upgrade-dryrun", "kubeadm-upgrade-apply-dryrun", "kubeadm-upgrade-node-dryrun"}
 
-func (u *Updater) leftovers() ([]string, error) {
+func (u *Updater) listLeftovers() ([]string, error) {
 	entries, err := os.ReadDir(u.host.TempDir())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -150,32 +149,34 @@ func (u *Updater) leftovers() ([]string, error) {
 	return out, nil
 }
 
-func othersFile(t updaters.Task) string { return filepath.Join(t.Dir, t.Step.ID+".tmp-before") }
+func foreignLeftoversFile(t updaters.Task) string {
+	return filepath.Join(t.Dir, t.Step.ID+".tmp-before")
+}
 
-// noteOthers writes down, before kubeadm is started first in this run, what of
-// that is not this run's.
-func (u *Updater) noteOthers(t updaters.Task) error {
-	if _, err := os.Stat(othersFile(t)); err == nil {
+// recordForeignLeftovers records, before the first start of kubeadm in this run, which of
+// these files are not this run's.
+func (u *Updater) recordForeignLeftovers(t updaters.Task) error {
+	if _, err := os.Stat(foreignLeftoversFile(t)); err == nil {
 		return nil
 	}
-	names, err := u.leftovers()
+	names, err := u.listLeftovers()
 	if err != nil {
 		return err
 	}
-	return fsutil.WriteFile(othersFile(t), []byte(strings.Join(names, "\n")), 0o600)
+	return fsutil.WriteFile(foreignLeftoversFile(t), []byte(strings.Join(names, "\n")), 0o600)
 }
 
-// clean removes what this run's kubeadm has left there, once it has succeeded:
-// until then it is what a person would mend a node with. Never what others left.
-func (u *Updater) clean(t updaters.Task) error {
-	b, err := os.ReadFile(othersFile(t))
+// removeLeftovers removes what this run's kubeadm has left there, once it has succeeded: until
+// then an administrator may need it for a repair. It never removes what others left.
+func (u *Updater) removeLeftovers(t updaters.Task) error {
+	b, err := os.ReadFile(foreignLeftoversFile(t))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was not noted whose they are
+		return nil // it is unknown which of them are this run's
 	}
 	if err != nil {
 		return fmt.Errorf("what kubeadm leaves behind: %w", err)
 	}
-	names, err := u.leftovers()
+	names, err := u.listLeftovers()
 	if err != nil {
 		return err
 	}

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// differs names the first field of want that have does not have so, "" if all
-// are. The kubelet writes durations and quantities in its own way.
-func differs(at string, want, have any) string {
+// firstDifference names the first field of want that differs in have, "" if none does. The
+// kubelet writes durations and quantities in its own way.
+func firstDifference(at string, want, have any) string {
 	w, ok := want.(map[string]any)
 	if !ok {
-		if same(want, have) {
+		if sameValue(want, have) {
 			return ""
 		}
 		return at
@@ -29,14 +29,14 @@ func differs(at string, want, have any) string {
 		if at != "" {
 			deeper = at + "." + k
 		}
-		if field := differs(deeper, w[k], h[k]); field != "" {
+		if field := firstDifference(deeper, w[k], h[k]); field != "" {
 			return field
 		}
 	}
 	return ""
 }
 
-func same(a, b any) bool {
+func sameValue(a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
 	}

@@ -14,34 +14,33 @@ import (
 
 // Host is what the updater asks of the node.
 type Host interface {
-	// Paths of the programs; kubectl is "" if the node has none.
+	// Kubelet and Kubectl are the paths of the programs; kubectl is "" if the node has none.
 	Kubelet(ctx context.Context) (string, error)
 	Kubectl() string
-	// RestartKubelet ends the kubelet if it runs, starts it, and waits. It is one
-	// order: once it is given it is carried out to its end, whatever becomes of the
-	// caller, so that no crash of ours leaves a node without a kubelet.
+	// RestartKubelet stops the kubelet if it runs, starts it, and waits. It is one order:
+	// systemd carries it out even if the caller dies, so that no crash of the agent
+	// leaves a node without a kubelet.
 	RestartKubelet(ctx context.Context) error
-	// Running describes the kubelet's process: the version it says itself, and
-	// whether its file was replaced since it was started. version is "" if it
-	// does not run.
+	// Running describes the kubelet's process: the version that it reports, and whether
+	// its file was replaced since it started. version is "" if it does not run.
 	Running(ctx context.Context) (version string, replaced bool, err error)
 	KubeletHealthy(ctx context.Context) error
 	// Log is the end of the kubelet's log.
 	Log(ctx context.Context) string
 }
 
-// limit is after how long a kubelet that does not become healthy has failed.
+// limit is how long a kubelet may take to become healthy before the step fails.
 const limit = 5 * time.Minute
 
-// startAgain is how long a kubelet that does not run is left to its unit, which
-// starts it again by itself, before it is started once more.
-const startAgain = 10 * time.Second
+// startRetry is how long systemd may take to restart a kubelet that does not run, before the
+// updater starts it.
+const startRetry = 10 * time.Second
 
 // Updater is the step "kubelet".
 type Updater struct {
 	host    Host
 	now     func() time.Time
-	started time.Time // when the kubelet was started by us last
+	started time.Time // when this updater started the kubelet last
 }
 
 // New makes the updater.
@@ -50,7 +49,7 @@ func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
 // Name is kubelet.
 func (u *Updater) Name() string { return "kubelet" }
 
-// Observe sees whether the new file is there, runs, and is healthy.
+// Observe reports whether the new file is in place, runs, and is healthy.
 func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {
@@ -60,7 +59,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	if !isFile(path, p.Digest) {
+	if !hasDigest(path, p.Digest) {
 		return updaters.Observation{Detail: fmt.Sprintf("%s is not the kubelet of the bundle", path)}, nil
 	}
 	version, replaced, err := u.host.Running(ctx)
@@ -73,18 +72,18 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	case replaced || version != t.Step.To:
 		return updaters.Observation{Detail: fmt.Sprintf("the running kubelet is %s, %s is wanted", version, t.Step.To)}, nil
 	}
-	return healthy(u.host.KubeletHealthy(ctx)), nil
+	return healthObservation(u.host.KubeletHealthy(ctx)), nil
 }
 
-func healthy(sick error) updaters.Observation {
+func healthObservation(sick error) updaters.Observation {
 	if sick != nil {
 		return updaters.Observation{Detail: sick.Error()}
 	}
 	return updaters.Observation{Done: true}
 }
 
-// isFile: a file that is not there is not it either.
-func isFile(path, digest string) bool {
+// hasDigest reports whether a file has the digest; a missing file has not.
+func hasDigest(path, digest string) bool {
 	have, err := fsutil.Digest(path)
 	return err == nil && have == digest
 }
@@ -101,30 +100,30 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	if u.now().Sub(t.Started) > limit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet is not healthy within %s: %s\n%s", limit, o.Detail, u.host.Log(ctx)), nil
 	}
-	if err := u.replace(ctx, t); err != nil {
+	if err := u.replacePrograms(ctx, t); err != nil {
 		return updaters.Result{}, err
 	}
 	version, replaced, err := u.host.Running(ctx)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if err := u.onlyOurs(ctx, version, replaced); err != nil {
+	if err := u.restartIfNeeded(ctx, version, replaced); err != nil {
 		return updaters.Result{}, err
 	}
-	r := updaters.Going(v1alpha1.ReasonUpdating, "the kubelet is being replaced: %s", o.Detail)
+	r := updaters.InProgress(v1alpha1.ReasonUpdating, "the kubelet is being replaced: %s", o.Detail)
 	r.After = 250 * time.Millisecond
 	return r, nil
 }
 
-// LastWords are the end of the kubelet's log: a flag that the new one no longer
-// knows stands there.
-func (u *Updater) LastWords(ctx context.Context) string { return u.host.Log(ctx) }
+// LogTail is the end of the kubelet's log: it shows a flag that the new version no longer
+// knows.
+func (u *Updater) LogTail(ctx context.Context) string { return u.host.Log(ctx) }
 
-// onlyOurs restarts a kubelet that is not the file in its place, and starts one
-// that does not run for longer than its unit takes to start it again.
-func (u *Updater) onlyOurs(ctx context.Context, version string, replaced bool) error {
+// restartIfNeeded restarts a kubelet that does not run the file in place, and starts one
+// that systemd has not restarted in its time.
+func (u *Updater) restartIfNeeded(ctx context.Context, version string, replaced bool) error {
 	old := version != "" && replaced
-	if !old && (version != "" || u.now().Sub(u.started) <= startAgain) {
+	if !old && (version != "" || u.now().Sub(u.started) <= startRetry) {
 		return nil
 	}
 	u.started = u.now()
@@ -133,9 +132,9 @@ func (u *Updater) onlyOurs(ctx context.Context, version string, replaced bool) e
 	return err
 }
 
-// replace puts the new files in their places. The old kubelet runs on: whatever
-// goes wrong here (a full disk, a payload that rotted) leaves the node with it.
-func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
+// replacePrograms replaces the files. The old kubelet continues to run: no failure here (a
+// full disk, a corrupt payload) takes it from the node.
+func (u *Updater) replacePrograms(ctx context.Context, t updaters.Task) error {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {
 		return err
@@ -156,8 +155,7 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 	return err
 }
 
-// Undo puts the old files back, and ends when the kubelet that runs is the old
-// file and healthy.
+// Undo restores the old files, and ends when the kubelet runs the old file and is healthy.
 func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {
@@ -176,7 +174,7 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	sick := errors.New("the kubelet that runs is not the one that was put back")
+	sick := errors.New("the running kubelet is not the restored one")
 	switch {
 	case version == "":
 		sick = errors.New("the kubelet does not run")
@@ -187,10 +185,10 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		return updaters.Result{Done: true}, nil
 	}
 	if u.now().Sub(t.Started) > limit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet that was put back is not healthy within %s: %v\n%s", limit, sick, u.host.Log(ctx)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the restored kubelet is not healthy within %s: %v\n%s", limit, sick, u.host.Log(ctx)), nil
 	}
-	if err := u.onlyOurs(ctx, version, replaced); err != nil {
+	if err := u.restartIfNeeded(ctx, version, replaced); err != nil {
 		return updaters.Result{}, err
 	}
-	return updaters.Going(v1alpha1.ReasonUndoing, "the old kubelet is put back: %v", sick), nil
+	return updaters.InProgress(v1alpha1.ReasonUndoing, "restoring the old kubelet: %v", sick), nil
 }

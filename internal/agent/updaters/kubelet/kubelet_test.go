@@ -45,7 +45,7 @@ func (n *simNode) file() string               { b, _ := os.ReadFile(n.path); ret
 
 type killed struct{}
 
-// RestartKubelet is systemd's job: it goes on whatever becomes of the caller.
+// RestartKubelet is systemd's job: it continues even if the caller dies.
 func (n *simNode) RestartKubelet(ctx context.Context) error {
 	n.restarts++
 	n.running, n.stopping = "", 25 // a kubelet that is slow to stop
@@ -155,8 +155,8 @@ func TestAWrongPayloadReplacesNothing(t *testing.T) {
 	}
 }
 
-// An agent that is killed, or told to end, while the kubelet is stopping leaves
-// no node without a kubelet: it may never be started again.
+// An agent that is killed, or ended, while the kubelet stops leaves no node without a
+// kubelet, even if the agent never starts again.
 func TestAnAgentThatEndsLeavesAKubelet(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		f := fixture(t)
@@ -167,14 +167,14 @@ func TestAnAgentThatEndsLeavesAKubelet(t *testing.T) {
 			defer func() { _ = recover() }()
 			_, _ = u.Update(t.Context(), f.Task)
 		}()
-		for range 30 { // nobody calls any more
+		for range 30 { // no more calls
 			f.Tick()
 		}
 		if n.killed || n.running != "v1.36.3" {
 			t.Fatalf("running now: %q", n.running)
 		}
 	})
-	t.Run("told to end", func(t *testing.T) {
+	t.Run("ended", func(t *testing.T) {
 		f := fixture(t)
 		u := f.Make().(*Updater)
 		ctx, end := context.WithCancel(t.Context())
@@ -215,7 +215,7 @@ func TestAProgramThatWasNotThereIsRemoved(t *testing.T) {
 
 // A kubelet that dies at once is started again by its unit, in the unit's own
 // time, not at every look.
-func TestADyingKubeletIsNotStartedAtEveryLook(t *testing.T) {
+func TestADyingKubeletIsNotStartedAtEveryCall(t *testing.T) {
 	f := fixture(t)
 	u := f.Make().(*Updater)
 	n := u.host.(*simNode)

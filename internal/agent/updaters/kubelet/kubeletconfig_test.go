@@ -24,14 +24,14 @@ const want = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfi
 
 // configNode is a node whose kubelet reads its drop-ins when it starts.
 type configNode struct {
-	root, config string
-	now          time.Time
-	flags        []string // of the process
-	fields       string   // that the process has read
-	pid, age     int
-	started      time.Time
-	sick, dumb   bool
-	lies         bool
+	root, config    string
+	now             time.Time
+	flags           []string // of the process
+	fields          string   // that the process has read
+	pid, age        int
+	started         time.Time
+	sick, noConfigz bool
+	reportsFalse    bool
 }
 
 func (n *configNode) What() string                 { return "the kubelet" }
@@ -57,12 +57,12 @@ func (n *configNode) Restart(context.Context) error {
 	n.age, n.started = 0, n.now
 	if b, err := os.ReadFile(filepath.Join(n.root, unitDropin)); err == nil {
 		n.flags = strings.Fields(string(b[strings.LastIndex(string(b), "ExecStart="):]))
-	} else if configDir(n.flags) == dir {
+	} else if configDir(n.flags) == defaultDropinDir {
 		n.flags = []string{"/usr/bin/kubelet"}
 	}
 	n.fields = ""
 	if d := configDir(n.flags); d != "" {
-		b, _ := os.ReadFile(filepath.Join(n.root, d, name))
+		b, _ := os.ReadFile(filepath.Join(n.root, d, dropinName))
 		n.fields = string(b)
 	}
 	return nil
@@ -74,11 +74,11 @@ func (n *configNode) Unready(context.Context) string {
 	return ""
 }
 func (n *configNode) Configz(context.Context) (map[string]any, error) {
-	if n.dumb {
+	if n.noConfigz {
 		return nil, nil
 	}
 	out := map[string]any{"maxPods": 110.0}
-	if n.fields != "" && !n.lies {
+	if n.fields != "" && !n.reportsFalse {
 		_ = json.Unmarshal([]byte(strings.ReplaceAll(n.fields, "60s", "1m0s")), &out)
 	}
 	return out, nil
@@ -111,7 +111,7 @@ func configFixture(prepare func(*configNode)) func(t *testing.T) *updatertest.Fi
 				return u
 			},
 			Task: tk, Tick: func() { n.now = n.now.Add(time.Second); n.age++ },
-			State: n.state, From: n.state(), To: fmt.Sprint("/usr/bin/kubelet", dir, want), Reversible: true,
+			State: n.state, From: n.state(), To: fmt.Sprint("/usr/bin/kubelet", defaultDropinDir, want), Reversible: true,
 			Break: func() { n.sick = true },
 		}
 		if d := configDir(n.flags); d != "" {
@@ -128,13 +128,13 @@ func TestConfigConformance(t *testing.T) {
 	t.Run("one with a directory of its own", func(t *testing.T) {
 		updatertest.Conform(t, configFixture(func(n *configNode) { n.flags = []string{"/usr/bin/kubelet", "--config-dir", "/etc/kubelet.d"} }))
 	})
-	t.Run("one that may not be asked", func(t *testing.T) { updatertest.Conform(t, configFixture(func(n *configNode) { n.dumb = true })) })
+	t.Run("one that may not be asked", func(t *testing.T) { updatertest.Conform(t, configFixture(func(n *configNode) { n.noConfigz = true })) })
 }
 
 // Done is what the kubelet says, not what was written.
-func TestAKubeletThatSaysOtherwiseIsNotDone(t *testing.T) {
+func TestAKubeletThatReportsAnotherValueIsNotDone(t *testing.T) {
 	n, tk := newConfigNode(t)
-	n.lies = true
+	n.reportsFalse = true
 	u := NewConfig(n, n.root)
 	u.now = func() time.Time { return n.now }
 	for range 1000 {
@@ -176,7 +176,7 @@ func TestDiffers(t *testing.T) {
 		if err := errors.Join(json.Unmarshal([]byte(c.want), &w), json.Unmarshal([]byte(c.have), &h)); err != nil {
 			t.Fatal(err)
 		}
-		if got := differs("", w, h); got != c.field {
+		if got := firstDifference("", w, h); got != c.field {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

@@ -15,16 +15,16 @@ import (
 
 // marks are small files of one attempt, in one direction.
 type marks struct {
-	task updaters.Task
-	way  string
+	task      updaters.Task
+	direction string
 }
 
 func (m marks) path(what string) string {
-	return filepath.Join(m.task.Dir, fmt.Sprintf("%s-%d.%s-%s", m.task.Step.ID, m.task.Attempt, m.way, what))
+	return filepath.Join(m.task.Dir, fmt.Sprintf("%s-%d.%s-%s", m.task.Step.ID, m.task.Attempt, m.direction, what))
 }
 
-// read is "" if there is no such mark.
-func (m marks) read(what string) (string, error) {
+// get is "" if there is no such mark.
+func (m marks) get(what string) (string, error) {
 	b, err := os.ReadFile(m.path(what))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -32,11 +32,11 @@ func (m marks) read(what string) (string, error) {
 	return string(b), err
 }
 
-func (m marks) write(what, text string) error {
+func (m marks) set(what, text string) error {
 	return fsutil.WriteFile(m.path(what), []byte(text), 0o600)
 }
 
-// clear takes all marks of this direction away: the other one begins anew.
+// clear removes all marks of this direction: the other one starts anew.
 func (m marks) clear() error {
 	return m.remove("boot", "staged", "same", "waited", "tries", "gaveup")
 }
@@ -50,36 +50,36 @@ func (m marks) remove(all ...string) error {
 	return nil
 }
 
-// before is what the node had booted before the run changed anything.
-type before struct {
+// previousBoot is what the node had booted before the run changed anything.
+type previousBoot struct {
 	Image  string   `json:"image,omitempty"`
 	Digest string   `json:"digest,omitempty"`
 	ID     string   `json:"id"`
 	Kargs  []string `json:"kargs"`
-	// Given are the arguments that refit had given the machine by then.
-	Given []string `json:"given,omitempty"`
-	// Asked and Booted are what refit had booted by then.
-	Asked  string `json:"asked,omitempty"`
-	Booted string `json:"booted,omitempty"`
+	// OwnKargs are the arguments that refit had set by then.
+	OwnKargs []string `json:"given,omitempty"`
+	// RequestedDigest and BootedDigest are what refit had booted by then.
+	RequestedDigest string `json:"asked,omitempty"`
+	BootedDigest    string `json:"booted,omitempty"`
 }
 
-func beforePath(t updaters.Task) string {
+func previousBootPath(t updaters.Task) string {
 	return filepath.Join(t.Rollback, t.Step.ID+".before.json")
 }
 
-// keep writes down what is booted, once in a run.
-func keep(v *view) error {
-	if _, err := os.Stat(beforePath(v.task)); !errors.Is(err, fs.ErrNotExist) {
+// savePreviousBoot records what is booted, once in a run.
+func savePreviousBoot(v *view) error {
+	if _, err := os.Stat(previousBootPath(v.task)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	b := before{Given: v.target.Drop, Asked: v.given.Asked, Booted: v.given.Booted, ID: v.status.Booted.ID, Image: v.status.Booted.Image, Digest: v.status.Booted.Digest, Kargs: v.status.Running}
-	return fsutil.WriteJSON(beforePath(v.task), b)
+	b := previousBoot{OwnKargs: v.target.Drop, RequestedDigest: v.recorded.RequestedDigest, BootedDigest: v.recorded.BootedDigest, ID: v.status.Booted.ID, Image: v.status.Booted.Image, Digest: v.status.Booted.Digest, Kargs: v.status.Running}
+	return fsutil.WriteJSON(previousBootPath(v.task), b)
 }
 
-// kept is nil if nothing was changed.
-func kept(t updaters.Task) (*before, error) {
-	b := &before{}
-	switch ok, err := fsutil.ReadJSON(beforePath(t), b); {
+// loadPreviousBoot is nil if nothing was changed.
+func loadPreviousBoot(t updaters.Task) (*previousBoot, error) {
+	b := &previousBoot{}
+	switch ok, err := fsutil.ReadJSON(previousBootPath(t), b); {
 	case err != nil:
 		return nil, fmt.Errorf("what was booted before: %w", err)
 	case !ok:
@@ -88,9 +88,9 @@ func kept(t updaters.Task) (*before, error) {
 	return b, nil
 }
 
-// is reports whether a deployment is what was booted before: the same image, or, if
-// it was none, the same tree; deployed once more it has another serial number.
-func (b *before) is(d *osdriver.Deployment) bool {
+// matches reports whether a deployment is the previous one: the same image or, if that was
+// none, the same tree. Deployed again, a tree has another serial number.
+func (b *previousBoot) matches(d *osdriver.Deployment) bool {
 	if d == nil {
 		return false
 	}

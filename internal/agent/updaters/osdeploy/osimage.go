@@ -24,36 +24,36 @@ type Host interface {
 	// Image finds where the bytes of repository@digest are, the node's own store
 	// first, and the digests of the same content.
 	Image(ctx context.Context, image string) (osdriver.Source, []string, error)
-	// Fetch is Image, and brings the bytes to the node if only a registry has them, so
-	// that Image needs none afterwards. What was fetched for another image goes.
+	// Fetch is Image, and downloads the bytes if only a registry has them, so that Image
+	// needs no registry afterwards. It removes what was downloaded for another image.
 	Fetch(ctx context.Context, image string) (osdriver.Source, []string, error)
-	// Forget lets go the bytes of images that lie ready.
+	// Forget removes the bytes of prepared images.
 	Forget() error
-	// Boot is another one after every start of the machine, or of its user space.
+	// Boot differs after every start of the machine, or of its user space.
 	Boot() (string, error)
-	// Reboot asks for an orderly restart and returns; soft is one of user space alone.
+	// Reboot asks for an orderly restart and returns; soft restarts user space alone.
 	Reboot(ctx context.Context, soft bool) error
-	// KubeletHealthy asks the kubelet of this node itself.
+	// KubeletHealthy asks the kubelet of this node directly.
 	KubeletHealthy(ctx context.Context) error
-	// Ready says why the API server does not call this node Ready, by what the kubelet
-	// of this boot has told it; "" if it does. away: it does not answer, and that may
-	// be its own fault.
-	Ready(ctx context.Context) (says string, away bool)
-	// KubeletSays is the state of the kubelet's unit, and the end of its log, without
+	// Ready says why the API server does not report this node Ready, according to the
+	// kubelet of this boot; "" if it does. unavailable: the API server does not answer,
+	// and that may be its own fault.
+	Ready(ctx context.Context) (problem string, unavailable bool)
+	// KubeletState is the state of the kubelet's unit, and the end of its log, without
 	// secrets.
-	KubeletSays(ctx context.Context) string
+	KubeletState(ctx context.Context) string
 }
 
 const (
-	// again is after how long a machine that did not go down is told once more.
-	again = 3 * time.Minute
-	// limit is after how long that has failed.
-	limit = 15 * time.Minute
-	// tries is how often staging is tried in one life of the agent; the pauses
-	// between them double, from firstPause to longPause.
-	tries      = 7
-	firstPause = 10 * time.Second
-	longPause  = time.Minute
+	// rebootRetry is the time after which a machine that did not go down is asked again.
+	rebootRetry = 3 * time.Minute
+	// rebootLimit is how long that may take before the step fails.
+	rebootLimit = 15 * time.Minute
+	// stageTries is how often one process of the agent tries to stage; the pauses
+	// between the tries double, from firstStagePause to maxStagePause.
+	stageTries      = 7
+	firstStagePause = 10 * time.Second
+	maxStagePause   = time.Minute
 )
 
 // Updater is the step "os-image".
@@ -61,85 +61,85 @@ type Updater struct {
 	host   Host
 	record record
 	now    func() time.Time
-	// What this life of the agent did about one attempt in one direction: told is when
-	// the machine was asked to restart first, asked when last.
-	doing       string
-	told, asked time.Time
-	failed      int
-	wait        wait
+	// What this process of the agent did about one attempt in one direction: firstRequest
+	// and lastRequest are when it asked the machine to restart.
+	attempt                   string
+	firstRequest, lastRequest time.Time
+	stageFailures             int
+	wait                      readyWait
 
-	// work is held by whoever changes the host: a run, or what prepares one.
+	// work is held by the run or the preparation that changes the host.
 	work sync.Mutex
 
-	mu      sync.Mutex // the facts are asked for by another goroutine
-	seen    seen
+	mu      sync.Mutex // another goroutine reads the facts
+	seen    cachedStatus
 	problem string // why nothing could be prepared
 }
 
-// turn begins to count anew for another attempt, or the other direction, and forgets
-// what the host said before.
-func (u *Updater) turn(m marks) {
-	if now := m.path(""); u.doing != now {
-		u.doing, u.told, u.asked, u.failed, u.wait = now, time.Time{}, time.Time{}, 0, wait{}
+// startAttempt resets the counts for another attempt, or the other direction, and drops the
+// cached status of the host.
+func (u *Updater) startAttempt(m marks) {
+	if now := m.path(""); u.attempt != now {
+		u.attempt, u.firstRequest, u.lastRequest, u.stageFailures, u.wait = now, time.Time{}, time.Time{}, 0, readyWait{}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.seen.ok = false
 }
 
-// New makes the updater; file is the agent's own, for what it gave this machine.
+// New makes the updater; file is the agent's record of what it set on this machine.
 func New(h Host, file string) *Updater { return &Updater{host: h, record: record(file), now: time.Now} }
 
 // Name is os-image.
 func (u *Updater) Name() string { return "os-image" }
 
-// view is what one call looks at.
+// view is the input of one call.
 type view struct {
 	driver osdriver.Driver
 	status osdriver.Status
 	target osdriver.Target
 	task   updaters.Task
-	// marks are the files of this run, with this word in their names.
+	// marks are the files of this attempt.
 	marks marks
 	// prepared before the run, nil if nothing was.
 	prepared *prepared
-	given    given
-	// ready is how long the node may take to be so.
-	ready time.Duration
+	recorded recordData
+	// readyTime is how long the node may take to become Ready.
+	readyTime time.Duration
 }
 
-func (u *Updater) look(ctx context.Context, t updaters.Task) (*view, error) {
+func (u *Updater) inspectTask(ctx context.Context, t updaters.Task) (*view, error) {
 	c, err := updaters.Config(t, u.host)
 	if err != nil {
 		return nil, err
 	}
 	if c.OS == nil {
-		return nil, errors.New("the configuration wants nothing of this node's OS")
+		return nil, errors.New("the configuration has nothing for this node's OS")
 	}
-	v, r, err := u.toward(ctx, c)
+	v, r, err := u.inspectConfig(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	v.task, v.marks, v.prepared, v.given = t, marks{t, "there"}, r.Prepared, r
-	same, err := v.marks.read("same")
+	v.task, v.marks, v.prepared, v.recorded = t, marks{t, "there"}, r.Prepared, r
+	same, err := v.marks.get("same")
 	v.target.Same = append(strings.Fields(same), v.target.Same...)
 	return v, err
 }
 
-// toward is the host, and what a configuration wants of it.
-func (u *Updater) toward(ctx context.Context, c *model.NodeConfig) (v *view, r given, err error) {
-	v = &view{ready: time.Duration(c.OS.ReadyWithin()) * time.Second}
+// inspectConfig reads the host's status, and what a configuration wants of the host.
+func (u *Updater) inspectConfig(ctx context.Context, c *model.NodeConfig) (v *view, r recordData, err error) {
+	v = &view{readyTime: time.Duration(c.OS.ReadyWithin()) * time.Second}
 	if v.driver, v.status, err = u.status(ctx); err != nil {
 		return nil, r, err
 	}
-	if r, err = u.record.read(); err != nil {
+	if r, err = u.record.load(); err != nil {
 		return nil, r, err
 	}
-	v.target = osdriver.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.Given, SoftReboot: c.OS.SoftReboot}
+	v.target = osdriver.Target{Image: c.OS.Image, Digest: c.OS.Digest(), Kargs: c.OS.KernelArguments, Drop: r.OwnKargs, SoftReboot: c.OS.SoftReboot}
 	if v.target.Image == "" && v.status.Booted != nil { // only the arguments are wanted
 		v.target.Image, v.target.Digest = v.status.Booted.Image, v.status.Booted.Digest
 	}
-	v.target.Same = r.sameAs(v.target.Digest)
+	v.target.Same = r.aliasesOf(v.target.Digest)
 	return v, r, nil
 }
 
@@ -152,25 +152,25 @@ func (u *Updater) status(ctx context.Context) (osdriver.Driver, osdriver.Status,
 	return d, s, err
 }
 
-// wrong says what is not as the target, "" if all is.
-func (v *view) wrong() string {
+// difference says what differs from the target, "" if nothing does.
+func (v *view) difference() string {
 	s, t := v.status, v.target
-	missing, left := t.Lacking(s.Running)
+	missing, left := t.DiffKargs(s.Running)
 	switch {
-	case !t.On(s.Booted):
-		return "the OS is " + name(s.Booted) + ", not " + text.ShortDigest(t.Digest)
+	case !t.IsImageOf(s.Booted):
+		return "the OS is " + deploymentName(s.Booted) + ", not " + text.ShortDigest(t.Digest)
 	case len(missing) > 0:
 		return "the kernel runs without " + strings.Join(missing, " ")
 	case len(left) > 0:
 		return "the kernel still runs with " + strings.Join(left, " ")
-	case !s.Stays():
-		return "the next boot is into " + name(s.Next)
+	case !s.NextIsBooted():
+		return "the next boot is into " + deploymentName(s.Next)
 	}
 	return ""
 }
 
-// name of a deployment for people.
-func name(d *osdriver.Deployment) string {
+// deploymentName names a deployment for people.
+func deploymentName(d *osdriver.Deployment) string {
 	switch {
 	case d == nil:
 		return "not known"
@@ -182,72 +182,72 @@ func name(d *osdriver.Deployment) string {
 	return "the deployment " + text.ShortDigest(d.ID)
 }
 
-// Observe sees whether the image is booted.
+// Observe reports whether the image is booted.
 func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
-	v, err := u.look(ctx, t)
+	v, err := u.inspectTask(ctx, t)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	why := v.wrong()
+	why := v.difference()
 	return updaters.Observation{Done: why == "", Detail: why}, nil
 }
 
-// Update stages the image, restarts the machine and looks.
+// Update stages the image, restarts the machine, and observes it.
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (r updaters.Result, err error) {
-	return u.one(func() error { r, err = u.next(ctx, t); return err }, &r)
+	return u.runExclusive(func() error { r, err = u.advanceOrRollBack(ctx, t); return err }, &r)
 }
 
-// one is a call that changes the host, when no other does.
-func (u *Updater) one(do func() error, r *updaters.Result) (updaters.Result, error) {
-	err := u.alone(do)
-	if errors.Is(err, errAtWork) {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+// runExclusive makes a call that changes the host, while no other does.
+func (u *Updater) runExclusive(do func() error, r *updaters.Result) (updaters.Result, error) {
+	err := u.exclusive(do)
+	if errors.Is(err, errBusy) {
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "%v", err), nil
 	}
 	return *r, err
 }
 
-func (u *Updater) update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	v, err := u.look(ctx, t)
+func (u *Updater) advance(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	v, err := u.inspectTask(ctx, t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	u.turn(v.marks)
-	if v.wrong() == "" {
-		return u.arrived(ctx, v)
+	u.startAttempt(v.marks)
+	if v.difference() == "" {
+		return u.finishBooted(ctx, v)
 	}
-	if r := v.refused(); r.Failed || r.Reason != "" {
+	if r := v.blocked(); r.Failed || r.Reason != "" {
 		return r, nil
 	}
-	if err := keep(v); err != nil {
+	if err := savePreviousBoot(v); err != nil {
 		return updaters.Result{}, err
 	}
-	over, err := u.bootOver(v)
+	over, err := u.bootEnded(v)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	if over {
-		return v.cameBack(ctx), nil
+		return v.explainFailedBoot(ctx), nil
 	}
 	if r, err := u.stage(ctx, v); err != nil || r.Failed || r.Reason != "" {
 		return r, err
 	}
-	return u.enter(ctx, v)
+	return u.activate(ctx, v)
 }
 
-// refused is what keeps this host from being moved, or makes it wait.
-func (v *view) refused() updaters.Result {
+// blocked says what keeps this host from being moved, or makes it wait.
+func (v *view) blocked() updaters.Result {
 	switch {
 	case v.status.Unsupported != "":
 		return updaters.Fail(v1alpha1.ReasonOSUnsupported, "%s", v.status.Unsupported)
 	case v.status.Busy != "":
-		return updaters.Going(v1alpha1.ReasonUpdating, "the host is changing its deployments already: %s", v.status.Busy)
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the host is changing its deployments already: %s", v.status.Busy)
 	}
 	return updaters.Result{}
 }
 
-// bootOver reports whether the boot that was to end has ended.
-func (u *Updater) bootOver(v *view) (bool, error) {
-	noted, err := v.marks.read("boot")
+// bootEnded reports whether the boot that had to end has ended.
+func (u *Updater) bootEnded(v *view) (bool, error) {
+	noted, err := v.marks.get("boot")
 	if err != nil || noted == "" {
 		return false, err
 	}
@@ -258,22 +258,22 @@ func (u *Updater) bootOver(v *view) (bool, error) {
 // stage prepares the next boot, unless it is prepared. A Result with a reason ends
 // this call.
 func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
-	done, err := v.marks.read("staged")
-	if err != nil || is(v.status.Next, done) {
+	done, err := v.marks.get("staged")
+	if err != nil || hasID(v.status.Next, done) {
 		return updaters.Result{}, err
 	}
-	if taken, err := v.take(v.prepared, v.task.Step.Params[model.ParamConfig]); err != nil || taken {
+	if taken, err := v.usePrepared(v.prepared, v.task.Step.Params[model.ParamConfig]); err != nil || taken {
 		return updaters.Result{}, err
 	}
 	t := v.target
 	if t.Source, t.Same, err = u.host.Image(ctx, t.Image); err == nil {
-		if err = v.marks.write("same", strings.Join(t.Same, " ")); err != nil {
+		if err = v.marks.set("same", strings.Join(t.Same, " ")); err != nil {
 			return updaters.Result{}, err
 		}
-		if v.target = t; v.wrong() == "" {
-			return updaters.Going(v1alpha1.ReasonUpdating, "the image is booted already, under another digest of the same content"), nil
+		if v.target = t; v.difference() == "" {
+			return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is booted already, under another digest of the same content"), nil
 		}
-		if err = u.record.add(t.Kargs, v.status.Running); err != nil {
+		if err = u.record.addKargs(t.Kargs, v.status.Running); err != nil {
 			return updaters.Result{}, err
 		}
 		err = v.driver.Stage(ctx, t)
@@ -282,92 +282,92 @@ func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 	case errors.Is(err, osdriver.ErrUnsupported):
 		return updaters.Fail(v1alpha1.ReasonOSUnsupported, "%v", err), nil
 	case err != nil:
-		return u.later(ctx, "the image could not be staged", err), nil
+		return u.retryLater(ctx, "the image could not be staged", err), nil
 	}
-	return v.isStaged(ctx)
+	return v.checkStaged(ctx)
 }
 
-// later tries again, up to a limit.
-func (u *Updater) later(ctx context.Context, what string, err error) updaters.Result {
+// retryLater is the result of a failed try: another try, up to a limit.
+func (u *Updater) retryLater(ctx context.Context, what string, err error) updaters.Result {
 	if ctx.Err() != nil {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%s", what)
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "%s", what)
 	}
-	if u.failed++; u.failed >= tries {
-		return updaters.Fail(v1alpha1.ReasonOSNotStaged, "%s after %d tries: %v", what, tries, err)
+	if u.stageFailures++; u.stageFailures >= stageTries {
+		return updaters.Fail(v1alpha1.ReasonOSNotStaged, "%s after %d tries: %v", what, stageTries, err)
 	}
-	r := updaters.Going(v1alpha1.ReasonUpdating, "%s and is tried again: %v", what, err)
-	r.After = min(firstPause<<(u.failed-1), longPause)
+	r := updaters.InProgress(v1alpha1.ReasonUpdating, "%s; retrying: %v", what, err)
+	r.After = min(firstStagePause<<(u.stageFailures-1), maxStagePause)
 	return r
 }
 
-// isStaged reads back what staging did: "unchanged" ends with 0 as well.
-func (v *view) isStaged(ctx context.Context) (r updaters.Result, err error) {
+// checkStaged verifies what staging did: "unchanged" exits with 0 as well.
+func (v *view) checkStaged(ctx context.Context) (r updaters.Result, err error) {
 	if v.status, err = v.driver.Status(ctx); err != nil {
 		return r, err
 	}
 	s, t := v.status, v.target
-	missing, left := t.Lacking(s.Running)
+	missing, left := t.DiffKargs(s.Running)
 	switch {
-	case v.wrong() == "": // what was in the way was dropped
-		return updaters.Going(v1alpha1.ReasonUpdating, "the image is booted, and is the next boot again"), nil
-	case t.On(s.Next) && !s.Stays():
+	case v.difference() == "": // what was in the way was dropped
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is booted, and is the next boot again"), nil
+	case t.IsImageOf(s.Next) && !s.NextIsBooted():
 		failpoint.Here(failpoint.OSStaged)
-		return r, v.marks.write("staged", s.Next.ID)
-	case t.On(s.Booted) && s.Stays():
-		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image is booted already and does not bring the kernel arguments: missing %q, left over %q; this host (%s) takes them from /%s of the image alone, so the image has to be built with them", missing, left, s.Driver, osdriver.KargsDir), nil
+		return r, v.marks.set("staged", s.Next.ID)
+	case t.IsImageOf(s.Booted) && s.NextIsBooted():
+		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image is booted already, without the wanted kernel arguments: missing %q, left over %q. This host (%s) reads them only from /%s of the image: build the image with them", missing, left, s.Driver, osdriver.KargsDir), nil
 	}
-	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host said that it staged %s, and the next boot is into %s; nothing was restarted", text.ShortDigest(t.Digest), name(s.Next)), nil
+	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host reported %s as staged, but the next boot is into %s; nothing was restarted", text.ShortDigest(t.Digest), deploymentName(s.Next)), nil
 }
 
-// enter has what is staged come into use.
-func (u *Updater) enter(ctx context.Context, v *view) (updaters.Result, error) {
+// activate makes what is staged take effect.
+func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error) {
 	how, err := v.driver.Activate(ctx, v.target)
 	if err != nil {
-		return u.later(ctx, "what was staged could not be let go", err), nil
+		return u.retryLater(ctx, "what was staged could not be activated", err), nil
 	}
 	if how == osdriver.Live {
-		return updaters.Going(v1alpha1.ReasonUpdating, "the image is laid over /usr"), nil // the next call looks
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is laid over /usr"), nil // the next call observes it
 	}
-	return u.restart(ctx, v, how == osdriver.BySoftReboot)
+	return u.reboot(ctx, v, how == osdriver.BySoftReboot)
 }
 
-// restart notes the boot that is to end and has the machine end it.
-func (u *Updater) restart(ctx context.Context, v *view, soft bool) (updaters.Result, error) {
-	if !u.told.IsZero() && u.now().Sub(u.told) > limit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine was told to restart and has not within %s; `systemctl list-jobs` on the node says what it waits for", limit), nil
+// reboot records the boot that must end, and asks the machine to end it.
+func (u *Updater) reboot(ctx context.Context, v *view, soft bool) (updaters.Result, error) {
+	if !u.firstRequest.IsZero() && u.now().Sub(u.firstRequest) > rebootLimit {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine did not restart within %s of the request; `systemctl list-jobs` on the node shows what it waits for", rebootLimit), nil
 	}
-	noted, err := v.marks.read("boot")
+	noted, err := v.marks.get("boot")
 	if err == nil && noted == "" {
 		if noted, err = u.host.Boot(); err == nil {
-			err = v.marks.write("boot", noted)
+			err = v.marks.set("boot", noted)
 		}
 		failpoint.Here(failpoint.OSNoted)
 	}
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	r := updaters.Going(v1alpha1.ReasonUpdating, "the machine restarts into the image")
-	if !u.asked.IsZero() && u.now().Sub(u.asked) < again {
+	r := updaters.InProgress(v1alpha1.ReasonUpdating, "the machine restarts into the image")
+	if !u.lastRequest.IsZero() && u.now().Sub(u.lastRequest) < rebootRetry {
 		return r, nil
 	}
-	return r, u.ask(ctx, soft && u.asked.IsZero()) // one that did not happen is followed by a whole one
+	return r, u.requestReboot(ctx, soft && u.lastRequest.IsZero()) // a soft restart that did not happen is followed by a full one
 }
 
-func is(d *osdriver.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
+func hasID(d *osdriver.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
 
-// cameBack says what became of a restart after which not all is as it should be.
-func (v *view) cameBack(ctx context.Context) updaters.Result {
+// explainFailedBoot explains a restart after which the machine is not as wanted.
+func (v *view) explainFailedBoot(ctx context.Context) updaters.Result {
 	s, t := v.status, v.target
-	staged, _ := v.marks.read("staged") // only decides between two sentences
+	staged, _ := v.marks.get("staged") // only decides between two sentences
 	switch {
-	case t.On(s.Booted):
-		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image was booted, and %s", v.wrong())
-	case is(s.Rollback, staged) || is(s.Next, staged): // and no older one of the same image
-		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was made ready and is still there: it was taken back on the node itself (boot menu, bootc rollback). This is not undone; refit retry boots the image again", name(s.Booted), text.ShortDigest(t.Digest))
+	case t.IsImageOf(s.Booted):
+		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image was booted, but %s", v.difference())
+	case hasID(s.Rollback, staged) || hasID(s.Next, staged): // and no older one of the same image
+		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was staged and is still there: it was rolled back on the node itself (boot menu, bootc rollback). refit does not undo this; refit retry boots the image again", deploymentName(s.Booted), text.ShortDigest(t.Digest))
 	}
 	why := v.driver.Failure(ctx)
 	if why == "" {
-		why = "the journal of the boot before says nothing (`journalctl -b -1 -u ostree-finalize-staged.service`); power may have been cut"
+		why = "the journal of the previous boot says nothing (`journalctl -b -1 -u ostree-finalize-staged.service`); power may have been cut"
 	}
-	return updaters.Fail(v1alpha1.ReasonVersionReverted, "the node came back on %s: what was staged did not come into its place at shutdown: %s", name(s.Booted), why)
+	return updaters.Fail(v1alpha1.ReasonVersionReverted, "the node came up on %s again: what was staged was not activated at shutdown: %s", deploymentName(s.Booted), why)
 }

@@ -38,8 +38,8 @@ type machine struct {
 	// locks: what is staged is locked until it is let go; unlocked: the host says that
 	// it locks, and does not.
 	locks, unlocked bool
-	// fetched counts what came from the registry, here is what lies ready, forgot how
-	// often that was let go.
+	// fetched counts downloads from the registry, here is what is prepared, forgot counts
+	// removals of it.
 	fetched, forgot int
 	here            string
 	said            string
@@ -79,7 +79,7 @@ func (m *machine) Ready(context.Context) (string, bool) {
 	return "", false
 }
 
-func (m *machine) KubeletSays(context.Context) string {
+func (m *machine) KubeletState(context.Context) string {
 	return "kubelet.service is activating (exit-code)\nunknown flag: --bad"
 }
 
@@ -134,9 +134,9 @@ func (m *machine) tick() {
 	case m.queued && m.stuck:
 	case m.queued:
 		m.booted, m.back, m.kargs, m.oldKargs = m.back, m.booted, m.oldKargs, m.kargs
-	case m.staged != nil && m.staged.Locked: // nobody let it go
+	case m.staged != nil && m.staged.Locked: // it was not activated
 	case m.staged != nil && !m.lost && m.picked:
-		m.back = m.staged // the new one is there, and somebody chose the old one
+		m.back = m.staged // the new one is there, and a person chose the old one
 	case m.staged != nil && !m.lost:
 		m.booted, m.back, m.kargs, m.oldKargs = m.staged, m.booted, m.next, m.kargs
 	}
@@ -221,7 +221,7 @@ func fixture(t *testing.T) (*updatertest.Fixture, *machine) {
 	}
 	m.config = string(b)
 	file := filepath.Join(dir, "os.json")
-	if err := record(file).change(func(g *given) { g.Given = []string{"old=1"} }); err != nil {
+	if err := record(file).update(func(g *recordData) { g.OwnKargs = []string{"old=1"} }); err != nil {
 		t.Fatal(err)
 	}
 	return &updatertest.Fixture{
@@ -264,7 +264,7 @@ func TestWhatGoesWrong(t *testing.T) {
 		"the host answers unchanged and ends with 0":  {func(m *machine) { m.unchanged = true }, v1alpha1.ReasonOSNotStaged, 0},
 		"the image is nowhere":                        {func(m *machine) { m.away = true }, v1alpha1.ReasonOSNotStaged, 0},
 		"it came back on the old one":                 {func(m *machine) { m.lost = true; m.said = "No space left on device" }, v1alpha1.ReasonVersionReverted, 1},
-		"somebody chose the old one at the boot menu": {func(m *machine) { m.picked = true }, v1alpha1.ReasonOSRolledBack, 1},
+		"a person chose the old one at the boot menu": {func(m *machine) { m.picked = true }, v1alpha1.ReasonOSRolledBack, 1},
 		"the OS is made of packages":                  {func(m *machine) { m.unsupported = true }, v1alpha1.ReasonOSUnsupported, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,13 +305,13 @@ func TestForeignArgumentsStay(t *testing.T) {
 	if r := drive(t, f, f.Make().Update); !r.Done {
 		t.Fatalf("%+v", r)
 	}
-	g, err := record(filepath.Join(filepath.Dir(f.Task.Dir), "os.json")).read()
-	if err != nil || len(g.Given) != 0 {
-		t.Fatalf("refit says that it gave %v (%v)", g.Given, err)
+	g, err := record(filepath.Join(filepath.Dir(f.Task.Dir), "os.json")).load()
+	if err != nil || len(g.OwnKargs) != 0 {
+		t.Fatalf("refit says that it gave %v (%v)", g.OwnKargs, err)
 	}
 }
 
-// Nothing is left to go back to: said, and nothing restarts.
+// Nothing is left to roll back to: that is reported, and nothing restarts.
 func TestNoWayBack(t *testing.T) {
 	f, m := fixture(t)
 	m.booted.Image, m.booted.Digest = "", ""
@@ -341,7 +341,7 @@ func TestFields(t *testing.T) {
 	s := osdriver.Status{Driver: "bootc", Unsupported: "why", Booted: &osdriver.Deployment{ID: "1", Digest: "sha256:a"}, Rollback: &osdriver.Deployment{ID: "0", Digest: "sha256:o"},
 		Next: &osdriver.Deployment{ID: "2", Digest: "sha256:n"}, Running: []string{"x", "b=1", "a=1", "gone=1"},
 		Drift: []osdriver.Drift{{Kind: osdriver.DriftShadow, Detail: "one"}, {Kind: osdriver.DriftShadow, Detail: strings.Repeat("y", 600)}, {Kind: osdriver.DriftOverlay, Detail: "over"}}}
-	got := fieldsOf(s, &model.ConfigOS{Image: newImage, KernelArguments: []string{"a=1", "b=1", "c=1"}}, given{Given: []string{"gone=1", "never=1"}})
+	got := fieldsOf(s, &model.ConfigOS{Image: newImage, KernelArguments: []string{"a=1", "b=1", "c=1"}}, recordData{OwnKargs: []string{"gone=1", "never=1"}})
 	want := map[string]string{FieldDriver: "bootc", FieldUnsupported: "why", model.FieldOSImage: "sha256:a", FieldRollback: "sha256:o", FieldStaged: "sha256:n",
 		model.FieldKernelArguments: "a=1 b=1 gone=1", FieldDrift: "ShadowedByEtc,UsrOverlay", PrefixDrift + osdriver.DriftOverlay: "over",
 		PrefixDrift + osdriver.DriftShadow: "one; " + strings.Repeat("y", 504) + "..."}
@@ -372,8 +372,8 @@ func TestSoftReboot(t *testing.T) {
 	}
 }
 
-// The node was taken back by hand from what is wanted still: told, and not called
-// drift of another kind; what refit did itself is neither.
+// A person rolled the node back from what is still wanted: that is reported, and not as
+// drift of another kind. What refit did itself is neither.
 func TestLeft(t *testing.T) {
 	f, m := fixture(t)
 	c := &model.NodeConfig{OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}}}
@@ -383,7 +383,7 @@ func TestLeft(t *testing.T) {
 	}
 	m.booted, m.back = m.back, m.booted // `bootc rollback` and a restart
 	if got := fields(); got[model.FieldOSLeft] != newSum || got[FieldDrift] != "" {
-		t.Fatal("taken back:", got)
+		t.Fatal("rolled back:", got)
 	}
 	c.OS.Image = "q/os@sha256:cccccccccccccccc" // by now another one is wanted
 	if got := fields(); got[model.FieldOSLeft] != "" {
@@ -393,10 +393,10 @@ func TestLeft(t *testing.T) {
 	old := m.booted
 	m.booted = &osdriver.Deployment{ID: "x", Image: "q/theirs@sha256:dddddddddddddddd", Digest: "sha256:dddddddddddddddd"}
 	if got := fields(); got[FieldDrift] != osdriver.DriftForeign || got[model.FieldOSLeft] != "" {
-		t.Fatal("somebody's own:", got)
+		t.Fatal("another deployment:", got)
 	}
 	m.booted, m.back = m.back, old
 	if r := drive(t, f, f.Make().Undo); !r.Done || fields()[model.FieldOSLeft] != "" || fields()[FieldDrift] != "" {
-		t.Fatalf("taken back by refit: %+v %v", r, fields())
+		t.Fatalf("rolled back by refit: %+v %v", r, fields())
 	}
 }

@@ -13,30 +13,30 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// prepared is what lies ready before a run begins.
+// prepared is what is ready on the node before a run starts.
 type prepared struct {
 	// Config is the name of the configuration that wants it.
 	Config string `json:"config"`
-	// Deployment is staged, and locked until the run lets it go; empty: the host can
-	// lock none, and only the bytes are here.
+	// Deployment is staged, and locked until the run activates it; empty: the host
+	// cannot lock one, and only the bytes are here.
 	Deployment string `json:"deployment,omitempty"`
 	// Same are other digests of the image.
 	Same []string `json:"same,omitempty"`
 }
 
-// errAtWork says that another call of this updater is under way.
-var errAtWork = errors.New("the OS of this node is being worked on already")
+// errBusy says that another call of this updater is in progress.
+var errBusy = errors.New("another operation on the OS of this node is in progress")
 
-// Prepare brings what a configuration boots onto the node, before anything is taken
-// from it: staged, where what is staged stays locked over a restart that nobody
-// planned; else only its bytes, so that a registry that is away costs nothing
-// later. What was prepared for another configuration is dropped. It may be called any
-// number of times.
+// Prepare brings what a configuration boots onto the node ahead of its run. Where the host
+// can lock a staged deployment, Prepare stages it, and an unplanned restart does not boot
+// it. Elsewhere it only fetches the bytes, so that an unreachable registry costs nothing
+// later. It drops what was prepared for another configuration, and may be called any number
+// of times.
 func (u *Updater) Prepare(ctx context.Context, name string, c *model.NodeConfig) error {
 	if c.OS.Digest() == "" {
 		return u.Drop(ctx)
 	}
-	err := u.alone(func() error { return u.prepare(ctx, name, c) })
+	err := u.exclusive(func() error { return u.prepare(ctx, name, c) })
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.problem = ""
@@ -47,17 +47,17 @@ func (u *Updater) Prepare(ctx context.Context, name string, c *model.NodeConfig)
 	return err
 }
 
-// alone does something while no other call of this updater changes the host.
-func (u *Updater) alone(do func() error) error {
+// exclusive runs do while no other call of this updater changes the host.
+func (u *Updater) exclusive(do func() error) error {
 	if !u.work.TryLock() {
-		return errAtWork
+		return errBusy
 	}
 	defer u.work.Unlock()
 	return do()
 }
 
 func (u *Updater) prepare(ctx context.Context, name string, c *model.NodeConfig) error {
-	v, r, err := u.toward(ctx, c)
+	v, r, err := u.inspectConfig(ctx, c)
 	switch {
 	case err != nil:
 		return err
@@ -65,31 +65,31 @@ func (u *Updater) prepare(ctx context.Context, name string, c *model.NodeConfig)
 		return errors.New(v.status.Unsupported)
 	case v.status.Busy != "":
 		return fmt.Errorf("the host is changing its deployments already: %s", v.status.Busy)
-	case r.Prepared.holds(name, v.status):
+	case r.Prepared.isReady(name, v.status):
 		return nil
 	}
-	if err := u.forget(ctx, v.driver, v.status, r); err != nil {
+	if err := u.dropPrepared(ctx, v.driver, v.status, r); err != nil {
 		return err
 	}
 	p := &prepared{Config: name}
-	if !v.target.On(v.status.Booted) { // else the step itself sees to the arguments
+	if !v.target.IsImageOf(v.status.Booted) { // else only arguments may differ, which the step sets
 		if v.target.Source, p.Same, err = u.host.Fetch(ctx, v.target.Image); err != nil {
 			return err
 		}
 		v.target.Same = p.Same
 	}
-	if !v.target.On(v.status.Booted) && v.status.Can(osdriver.CanDownloadOnly) {
-		if p.Deployment, err = u.lock(ctx, v); err != nil {
+	if !v.target.IsImageOf(v.status.Booted) && v.status.Can(osdriver.CanDownloadOnly) {
+		if p.Deployment, err = u.stageLocked(ctx, v); err != nil {
 			return err
 		}
 	}
-	return u.record.change(func(g *given) { g.Prepared = p })
+	return u.record.update(func(g *recordData) { g.Prepared = p })
 }
 
-// lock stages the target, and says which deployment that is if it is locked. One that
-// is not would be booted by any restart, and is dropped again.
-func (u *Updater) lock(ctx context.Context, v *view) (id string, err error) {
-	if err := u.record.add(v.target.Kargs, v.status.Running); err != nil {
+// stageLocked stages the target, and returns the deployment if it is locked. Any restart
+// would boot an unlocked one, so that is dropped.
+func (u *Updater) stageLocked(ctx context.Context, v *view) (id string, err error) {
+	if err := u.record.addKargs(v.target.Kargs, v.status.Running); err != nil {
 		return "", err
 	}
 	if err := v.driver.Stage(ctx, v.target); err != nil {
@@ -100,40 +100,39 @@ func (u *Updater) lock(ctx context.Context, v *view) (id string, err error) {
 	switch {
 	case err != nil:
 		return "", err
-	case s.Stays() || !v.target.On(s.Next):
-		return "", fmt.Errorf("the host said that it staged %s, and the next boot is into %s", text.ShortDigest(v.target.Digest), name(s.Next))
+	case s.NextIsBooted() || !v.target.IsImageOf(s.Next):
+		return "", fmt.Errorf("the host reported %s as staged, but the next boot is into %s", text.ShortDigest(v.target.Digest), deploymentName(s.Next))
 	case !s.Next.Locked:
 		return "", v.driver.Discard(ctx)
 	}
 	return s.Next.ID, nil
 }
 
-// holds reports whether what a configuration boots lies ready.
-func (p *prepared) holds(config string, s osdriver.Status) bool {
-	return p != nil && p.Config == config && (p.Deployment == "" || is(s.Next, p.Deployment))
+// isReady reports whether what a configuration boots is prepared.
+func (p *prepared) isReady(config string, s osdriver.Status) bool {
+	return p != nil && p.Config == config && (p.Deployment == "" || hasID(s.Next, p.Deployment))
 }
 
-// Drop takes away what was prepared and is wanted no more. What somebody else staged
-// stays.
+// Drop drops what was prepared and is not wanted any more. What others staged stays.
 func (u *Updater) Drop(ctx context.Context) error {
-	r, err := u.record.read()
+	r, err := u.record.load()
 	if err != nil || r.Prepared == nil {
 		return err
 	}
-	return u.alone(func() error {
+	return u.exclusive(func() error {
 		d, s, err := u.status(ctx)
 		if err != nil {
 			return err
 		}
-		return u.forget(ctx, d, s, r)
+		return u.dropPrepared(ctx, d, s, r)
 	})
 }
 
-func (u *Updater) forget(ctx context.Context, d osdriver.Driver, s osdriver.Status, r given) error {
+func (u *Updater) dropPrepared(ctx context.Context, d osdriver.Driver, s osdriver.Status, r recordData) error {
 	if r.Prepared == nil {
 		return nil
 	}
-	if !s.Stays() && is(s.Next, r.Prepared.Deployment) {
+	if !s.NextIsBooted() && hasID(s.Next, r.Prepared.Deployment) {
 		if err := d.Discard(ctx); err != nil {
 			return err
 		}
@@ -141,17 +140,17 @@ func (u *Updater) forget(ctx context.Context, d osdriver.Driver, s osdriver.Stat
 	u.mu.Lock()
 	u.seen.ok, u.problem = false, ""
 	u.mu.Unlock()
-	return errors.Join(u.record.change(func(g *given) { g.Prepared = nil }), u.host.Forget())
+	return errors.Join(u.record.update(func(g *recordData) { g.Prepared = nil }), u.host.Forget())
 }
 
-// take has a run use what was prepared for its configuration.
-func (v *view) take(p *prepared, config string) (taken bool, err error) {
-	if !p.holds(config, v.status) || p.Deployment == "" || v.status.Stays() {
+// usePrepared makes a run use what was prepared for its configuration.
+func (v *view) usePrepared(p *prepared, config string) (taken bool, err error) {
+	if !p.isReady(config, v.status) || p.Deployment == "" || v.status.NextIsBooted() {
 		return false, nil
 	}
 	v.target.Same = p.Same
-	if err := v.marks.write("same", strings.Join(p.Same, " ")); err != nil {
+	if err := v.marks.set("same", strings.Join(p.Same, " ")); err != nil {
 		return false, err
 	}
-	return true, v.marks.write("staged", v.status.Next.ID)
+	return true, v.marks.set("staged", v.status.Next.ID)
 }

@@ -35,8 +35,8 @@ func prepare(t *testing.T, u *Updater, name string, c *model.NodeConfig) map[str
 	return u.Fields(t.Context(), c)
 }
 
-// What lies ready is what the run boots, and nothing is fetched or staged again: the
-// registry may be away by then.
+// The run boots what was prepared, and fetches or stages nothing again: the registry may
+// be unreachable by then.
 func TestPreparedIsUsed(t *testing.T) {
 	for name, locks := range map[string]bool{"staged and locked": true, "only its bytes, where nothing can be locked (T2)": false} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPreparedIsUsed(t *testing.T) {
 			config, c := wants(newImage, "new=1")
 			for range 3 { // again and again is once
 				if got := prepare(t, u, config, c)[FieldPrepared]; got != config {
-					t.Fatalf("%q lies ready", got)
+					t.Fatalf("%q is prepared", got)
 				}
 				u = f.Make().(*Updater)
 			}
@@ -58,7 +58,7 @@ func TestPreparedIsUsed(t *testing.T) {
 				t.Fatalf("%+v at %s, staged %d times, %d boots", r, m.state(), m.serial, m.boots)
 			}
 			if got := u.Fields(t.Context(), c)[FieldPrepared]; got != model.ValueNone {
-				t.Fatalf("%q lies ready when it is booted", got)
+				t.Fatalf("%q is prepared when it is booted", got)
 			}
 			if r := drive(t, f, f.Make().Undo); !r.Done || m.state() != f.From {
 				t.Fatalf("%+v at %s", r, m.state())
@@ -67,7 +67,7 @@ func TestPreparedIsUsed(t *testing.T) {
 	}
 }
 
-// A restart that nobody planned is into the old OS, and it is made ready again.
+// An unplanned restart is into the old OS, and the image is prepared again.
 func TestAnUnplannedRestart(t *testing.T) {
 	u, m, _ := updaterOf(t)
 	config, c := wants(newImage)
@@ -78,15 +78,14 @@ func TestAnUnplannedRestart(t *testing.T) {
 	}
 	u.seen.ok = false
 	if got := u.Fields(t.Context(), c)[FieldPrepared]; m.booted.Digest != oldSum || got != model.ValueNone {
-		t.Fatalf("%s is booted, %q lies ready", m.booted.Digest, got)
+		t.Fatalf("%s is booted, %q is prepared", m.booted.Digest, got)
 	}
 	if got := prepare(t, u, config, c)[FieldPrepared]; got != config || m.staged == nil {
-		t.Fatalf("%q lies ready", got)
+		t.Fatalf("%q is prepared", got)
 	}
 }
 
-// What is superseded is dropped, and what nobody wants any more; what somebody else
-// staged is theirs.
+// What is superseded or not wanted any more is dropped; what others staged stays.
 func TestSuperseded(t *testing.T) {
 	const third = "q/os@sha256:cccccccccccccccc"
 	u, m, _ := updaterOf(t)
@@ -102,7 +101,7 @@ func TestSuperseded(t *testing.T) {
 	prepare(t, u, config, c)
 	m.staged = &osdriver.Deployment{ID: "theirs", Image: third, Digest: "sha256:cccccccccccccccc"}
 	if err := u.Drop(t.Context()); err != nil || m.staged == nil {
-		t.Fatal("what somebody else staged is gone", err)
+		t.Fatal("what others staged is gone", err)
 	}
 	prepare(t, u, config, c)
 	if f := prepare(t, u, "none", &model.NodeConfig{}); m.staged != nil || f[FieldPrepared] != "" {
@@ -110,8 +109,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// Whatever keeps it from lying ready is said, and nothing is left behind that a
-// restart would boot.
+// Any reason why it is not prepared is reported, and nothing stays behind that a restart
+// would boot.
 func TestNotPrepared(t *testing.T) {
 	for name, x := range map[string]struct {
 		set  func(*machine)
@@ -134,7 +133,7 @@ func TestNotPrepared(t *testing.T) {
 			*m = *newMachine()
 			m.locks = true
 			if f := prepare(t, u, config, c); x.says != "" && (f[FieldPrepared] != config || f[FieldProblem] != "") {
-				t.Fatal("when it is mended:", f)
+				t.Fatal("after the repair:", f)
 			}
 		})
 	}
@@ -143,7 +142,7 @@ func TestNotPrepared(t *testing.T) {
 // One at a time: a run waits for what prepares, and the other way round.
 func TestOneAtATime(t *testing.T) {
 	u, m, task := updaterOf(t)
-	if err := u.alone(func() error {
+	if err := u.exclusive(func() error {
 		config, c := wants(newImage)
 		if err := u.Prepare(t.Context(), config, c); err == nil || m.fetched != 0 {
 			t.Errorf("%v, %d fetched", err, m.fetched)

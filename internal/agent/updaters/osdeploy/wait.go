@@ -7,56 +7,56 @@ import (
 )
 
 const (
-	// quiet is how long the node must be well without a break: a kubelet that dies
-	// again and again is healthy in between.
-	quiet = 10 * time.Second
-	// look is how often it is looked at meanwhile.
-	look = time.Second
-	// noteEvery is the time that a crash may make forgotten.
-	noteEvery = 10 * time.Second
+	// readyStreak is how long the node must be Ready without a break: a kubelet that
+	// crashes again and again is healthy in between.
+	readyStreak = 10 * time.Second
+	// observeInterval is the time between two observations meanwhile.
+	observeInterval = time.Second
+	// saveInterval is the time that a crash may lose.
+	saveInterval = 10 * time.Second
 )
 
-// wait counts for how long one attempt has waited for the node to be well, by no
-// clock that a boot may set: the time that this life of the agent has taken, and that
-// of those before it, which is on disk.
-type wait struct {
-	began         time.Time
-	before, noted time.Duration
-	// well and kubelet: all is well, the kubelet is healthy since then without a
-	// break; zero if it is not.
-	well, kubelet time.Time
+// readyWait counts how long one attempt has waited for the node to become Ready, by no clock
+// that a boot may set. It adds the time of this process of the agent to that of earlier
+// ones, which is on disk.
+type readyWait struct {
+	started        time.Time
+	earlier, saved time.Duration
+	// readySince and kubeletSince: the node is Ready, and the kubelet healthy, since then
+	// without a break; zero if it is not.
+	readySince, kubeletSince time.Time
 }
 
-// waited is the time so far. A life that was too short to note anything counts as a
-// second: an agent that dies again and again does not wait for ever.
-func (u *Updater) waited(m marks) (time.Duration, error) {
+// timeWaited is the time so far. A process that was too short to save anything counts as a
+// second, so that an agent that crashes again and again does not wait for ever.
+func (u *Updater) timeWaited(m marks) (time.Duration, error) {
 	w, now := &u.wait, u.now()
-	if w.began.IsZero() {
-		text, err := m.read("waited")
+	if w.started.IsZero() {
+		text, err := m.get("waited")
 		if err != nil {
 			return 0, err
 		}
 		if text != "" {
-			if w.before, err = time.ParseDuration(text); err != nil {
-				return 0, fmt.Errorf("the time that was waited: %w", err)
+			if w.earlier, err = time.ParseDuration(text); err != nil {
+				return 0, fmt.Errorf("recorded waiting time: %w", err)
 			}
-			w.before += time.Second
+			w.earlier += time.Second
 		}
-		if err := m.write("waited", w.before.String()); err != nil {
+		if err := m.set("waited", w.earlier.String()); err != nil {
 			return 0, err
 		}
-		w.began, w.noted = now, w.before
+		w.started, w.saved = now, w.earlier
 	}
-	spent := w.before + now.Sub(w.began)
-	if spent-w.noted < noteEvery {
+	spent := w.earlier + now.Sub(w.started)
+	if spent-w.saved < saveInterval {
 		return spent, nil
 	}
-	w.noted = spent
-	return spent, m.write("waited", spent.String())
+	w.saved = spent
+	return spent, m.set("waited", spent.String())
 }
 
-// since goes on, begins, or ends a time without a break.
-func since(t *time.Time, now time.Time, goesOn bool) time.Duration {
+// streak continues, starts, or ends a time without a break.
+func streak(t *time.Time, now time.Time, goesOn bool) time.Duration {
 	switch {
 	case !goesOn:
 		*t = time.Time{}
@@ -67,11 +67,11 @@ func since(t *time.Time, now time.Time, goesOn bool) time.Duration {
 	return now.Sub(*t)
 }
 
-// ask has the machine restart. A restart of user space that the host refuses (its
-// systemd is too old) is a whole one.
-func (u *Updater) ask(ctx context.Context, soft bool) error {
-	if u.asked = u.now(); u.told.IsZero() {
-		u.told = u.asked
+// requestReboot asks the machine to restart. If the host refuses a restart of user space
+// alone (its systemd is too old), it asks for a full one.
+func (u *Updater) requestReboot(ctx context.Context, soft bool) error {
+	if u.lastRequest = u.now(); u.firstRequest.IsZero() {
+		u.firstRequest = u.lastRequest
 	}
 	err := u.host.Reboot(ctx, soft)
 	if err != nil && soft {
@@ -80,7 +80,7 @@ func (u *Updater) ask(ctx context.Context, soft bool) error {
 	return err
 }
 
-// WithClock has another clock tell the time, for tests.
+// WithClock sets another clock, for tests.
 func (u *Updater) WithClock(now func() time.Time) *Updater {
 	u.now = now
 	return u

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever the tar of CNI plugins holds, a name is that of a file in one directory.
+// For any tar of CNI plugins, a name is that of a file in one directory.
 func FuzzPlugins(f *testing.F) {
 	for _, name := range []string{"bridge", "./host-local", "../escaped", "/etc/passwd", "a/b", ".hidden", ".."} {
 		var b bytes.Buffer
@@ -25,7 +25,7 @@ func FuzzPlugins(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n := 0
-		_ = entries(tar.NewReader(bytes.NewReader(data)), func(name string, _ []byte) error {
+		_ = eachEntry(tar.NewReader(bytes.NewReader(data)), func(name string, _ []byte) error {
 			if n++; n > maxPlugins || name == "" || strings.ContainsAny(name, "/") || strings.HasPrefix(name, ".") {
 				t.Fatalf("plugin %d is %q", n, name)
 			}

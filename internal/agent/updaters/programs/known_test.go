@@ -10,7 +10,7 @@ import (
 
 // What the planner wants, every node holds and this updater replaces is one list.
 func TestKnownProgramsAreThoseOfABundle(t *testing.T) {
-	if have, want := slices.Sorted(maps.Keys(known)), bundle.Programs(); !slices.Equal(have, want) || PayloadPlugins != bundle.PayloadCNIPlugins {
+	if have, want := slices.Sorted(maps.Keys(replaceable)), bundle.Programs(); !slices.Equal(have, want) || PayloadPlugins != bundle.PayloadCNIPlugins {
 		t.Fatalf("replaced here: %v\nin a bundle:  %v", have, want)
 	}
 }

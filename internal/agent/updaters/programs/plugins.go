@@ -26,7 +26,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Bounds of a payload of plugins: a tar says of itself how large it is.
+// Bounds of a payload of plugins: the tar itself claims its sizes.
 const (
 	maxPlugins = 64
 	maxPlugin  = 64 << 20
@@ -35,22 +35,22 @@ const (
 // plugin is one file of the payload.
 type plugin struct{ name, digest string }
 
-// tars remembers what is in a payload; it is named by its digest.
-type tars struct {
+// pluginTars caches the contents of payloads, by digest.
+type pluginTars struct {
 	mu    sync.Mutex
 	known map[string][]plugin
 }
 
-// list is what a payload holds, by name.
-func (c *tars) list(p updaters.Payload) ([]plugin, error) {
+// list returns the plugins in a payload, sorted by name.
+func (c *pluginTars) list(p updaters.Payload) ([]plugin, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l, ok := c.known[p.Digest]; ok {
 		return l, nil
 	}
 	var out []plugin
-	err := each(p, func(name string, data []byte) error {
-		if err := rightProgram(bytes.NewReader(data)); err != nil {
+	err := eachPlugin(p, func(name string, data []byte) error {
+		if err := checkELF(bytes.NewReader(data)); err != nil {
 			return fmt.Errorf("%s of payload %s: %w", name, PayloadPlugins, err)
 		}
 		out = append(out, plugin{name, model.DigestOf(data)})
@@ -67,18 +67,19 @@ func (c *tars) list(p updaters.Payload) ([]plugin, error) {
 	return out, nil
 }
 
-// pluginName: a file in the tar's top directory, or in none.
+// pluginName returns the name of a plain file in the tar's top directory; ok is false for
+// any other entry.
 func pluginName(h *tar.Header) (string, bool) {
 	name := path.Clean(h.Name)
 	return name, h.Typeflag == tar.TypeReg && !strings.Contains(name, "/") && !strings.HasPrefix(name, ".") && h.Size <= maxPlugin
 }
 
-func bad(format string, args ...any) error {
-	return fmt.Errorf("%w: payload %s %s", errWrong, PayloadPlugins, fmt.Sprintf(format, args...))
+func payloadError(format string, args ...any) error {
+	return fmt.Errorf("%w: payload %s %s", errPermanent, PayloadPlugins, fmt.Sprintf(format, args...))
 }
 
-// each reads the files of a payload, whose bytes are compared with its digest.
-func each(p updaters.Payload, do func(name string, data []byte) error) error {
+// eachPlugin reads the files of a payload, and compares its bytes with its digest.
+func eachPlugin(p updaters.Payload, do func(name string, data []byte) error) error {
 	f, err := os.Open(p.Path)
 	if err != nil {
 		return fmt.Errorf("payload %s: %w", PayloadPlugins, err)
@@ -90,11 +91,11 @@ func each(p updaters.Payload, do func(name string, data []byte) error) error {
 	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(raw)
 		if err != nil {
-			return bad("cannot be decompressed: %v", err)
+			return payloadError("cannot be decompressed: %v", err)
 		}
 		r = z
 	}
-	if err := entries(tar.NewReader(r), do); err != nil {
+	if err := eachEntry(tar.NewReader(r), do); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, raw); err != nil {
@@ -106,25 +107,25 @@ func each(p updaters.Payload, do func(name string, data []byte) error) error {
 	return nil
 }
 
-func entries(t *tar.Reader, do func(name string, data []byte) error) error {
+func eachEntry(t *tar.Reader, do func(name string, data []byte) error) error {
 	for n := 0; ; {
 		head, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return bad("is no tar: %v", err)
+			return payloadError("is not a tar archive: %v", err)
 		}
 		if head.Typeflag == tar.TypeDir && path.Clean(head.Name) == "." {
 			continue
 		}
 		name, ok := pluginName(head)
 		if n++; !ok || n > maxPlugins {
-			return bad("holds %q; it may hold up to %d plain files of up to %d bytes in one directory", head.Name, maxPlugins, maxPlugin)
+			return payloadError("has %q; it may have up to %d plain files of up to %d bytes in one directory", head.Name, maxPlugins, maxPlugin)
 		}
 		data, err := io.ReadAll(io.LimitReader(t, maxPlugin))
 		if err != nil {
-			return bad("is cut short: %v", err)
+			return payloadError("is truncated: %v", err)
 		}
 		if err := do(name, data); err != nil {
 			return err
@@ -132,8 +133,8 @@ func entries(t *tar.Reader, do func(name string, data []byte) error) error {
 	}
 }
 
-// wrongPlugins are the files of the payload that are not so on the node. Others
-// in the directory are not ours.
+// wrongPlugins are the payload's files that differ on the node. Other files in the directory
+// are not refit's.
 func (u *Updater) wrongPlugins(t updaters.Task) ([]plugin, error) {
 	p, err := t.Payload(PayloadPlugins)
 	if err != nil {
@@ -143,21 +144,21 @@ func (u *Updater) wrongPlugins(t updaters.Task) ([]plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return u.differing(all), nil
+	return u.differingPlugins(all), nil
 }
 
-func (u *Updater) differing(all []plugin) []plugin {
+func (u *Updater) differingPlugins(all []plugin) []plugin {
 	var out []plugin
 	for _, p := range all {
-		if have, err := u.digests.Of(filepath.Join(u.host.PluginDir(), p.name)); err != nil || have != p.digest {
+		if have, err := u.digests.DigestOf(filepath.Join(u.host.PluginDir(), p.name)); err != nil || have != p.digest {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// keptAs is the name by which what was there is kept.
-const keptAs = "cni"
+// pluginBackupDir is the directory of the backups of plugins.
+const pluginBackupDir = "cni"
 
 func (u *Updater) replacePlugins(t updaters.Task) error {
 	wrong, err := u.wrongPlugins(t)
@@ -169,12 +170,12 @@ func (u *Updater) replacePlugins(t updaters.Task) error {
 		return err
 	}
 	for _, w := range wrong {
-		if err := updaters.Keep(t, filepath.Join(keptAs, w.name), filepath.Join(u.host.PluginDir(), w.name)); err != nil {
+		if err := updaters.BackUp(t, filepath.Join(pluginBackupDir, w.name), filepath.Join(u.host.PluginDir(), w.name)); err != nil {
 			return err
 		}
 	}
-	return each(p, func(name string, data []byte) error {
-		// Each file is compared before it is written: the whole is only afterwards.
+	return eachPlugin(p, func(name string, data []byte) error {
+		// Compare each file before it is written: the whole payload is compared only at the end.
 		if !slices.Contains(wrong, plugin{name, model.DigestOf(data)}) {
 			return nil
 		}
@@ -186,7 +187,7 @@ func (u *Updater) replacePlugins(t updaters.Task) error {
 	})
 }
 
-// restorePlugins puts back what was kept, and takes away what was not there.
+// restorePlugins restores the backups, and removes plugins that were not there before.
 func (u *Updater) restorePlugins(t updaters.Task) error {
 	p, err := t.Payload(PayloadPlugins)
 	if err != nil {
@@ -197,20 +198,19 @@ func (u *Updater) restorePlugins(t updaters.Task) error {
 		return err
 	}
 	for _, w := range all {
-		if _, err := updaters.Restore(t, filepath.Join(keptAs, w.name), filepath.Join(u.host.PluginDir(), w.name)); err != nil {
+		if _, err := updaters.Restore(t, filepath.Join(pluginBackupDir, w.name), filepath.Join(u.host.PluginDir(), w.name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// otherPlugins is the field's value if the node has plugins that are not those of
-// a payload it knows.
+// otherPlugins is the field's value if the node's plugins are not those of a known payload.
 const otherPlugins = "others"
 
 // pluginsField is the payload's digest if the node has all of it, some other
 // text if it has other plugins, "" if it has none.
-func (u *Updater) pluginsField(held model.HeldPayload, find func(bundle, name string) (updaters.Payload, error)) string {
+func (u *Updater) pluginsField(held model.PinSetPayload, find func(bundle, name string) (updaters.Payload, error)) string {
 	entries, err := os.ReadDir(u.host.PluginDir())
 	if err != nil || len(entries) == 0 {
 		return ""
@@ -220,32 +220,32 @@ func (u *Updater) pluginsField(held model.HeldPayload, find func(bundle, name st
 		return otherPlugins
 	}
 	all, err := u.tars.list(p)
-	if err != nil || len(u.differing(all)) > 0 {
+	if err != nil || len(u.differingPlugins(all)) > 0 {
 		return otherPlugins
 	}
 	return p.Digest
 }
 
-// rightMachine refuses a program for another machine.
-func rightMachine(path string) error {
+// checkMachine refuses a program for another architecture.
+func checkMachine(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return rightProgram(f)
+	return checkELF(f)
 }
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390, "riscv64": elf.EM_RISCV, "386": elf.EM_386}
 
-// rightProgram: what is no ELF file may be a script, and is let through.
-func rightProgram(r io.ReaderAt) error {
+// checkELF passes a file that is not ELF: it may be a script.
+func checkELF(r io.ReaderAt) error {
 	f, err := elf.NewFile(r)
 	if err != nil {
-		return nil //nolint:nilerr // no ELF file
+		return nil //nolint:nilerr // not an ELF file
 	}
 	if want, ok := machines[runtime.GOARCH]; ok && f.Machine != want {
-		return fmt.Errorf("%w: it is for the machine %s, this node is %s", errWrong, f.Machine, runtime.GOARCH)
+		return fmt.Errorf("%w: it is for the architecture %s, this node is %s", errPermanent, f.Machine, runtime.GOARCH)
 	}
 	return nil
 }

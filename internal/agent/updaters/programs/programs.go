@@ -21,26 +21,26 @@ import (
 // Host is what the updater asks of the node.
 type Host interface {
 	servicerestart.Host
-	// Program is where a program is, "" if this node has none of that name.
+	// Program is the path of a program, "" if this node has none of that name.
 	Program(ctx context.Context, name string) (string, error)
-	// RuntimeReplaced reports whether the runtime's file is another one than it
-	// was started from.
+	// RuntimeReplaced reports whether the runtime's file is another one than the one that
+	// runs.
 	RuntimeReplaced(ctx context.Context) (bool, error)
 	// PluginDir is where the network plugins are.
 	PluginDir() string
 }
 
-// known are the programs that may be replaced; the runtimes among them restart.
-var known = map[string]bool{
+// replaceable are the programs that may be replaced; true means that the runtime restarts.
+var replaceable = map[string]bool{
 	"containerd": true, "containerd-shim-runc-v2": false, "ctr": false, "crictl": false, "nerdctl": false,
 	"crio": true, "conmon": false, "conmonrs": false, "pinns": false, "runc": false, "crun": false, "youki": false,
 }
 
-// PayloadPlugins is the payload with the network plugins: a tar, compressed by
-// gzip or not, of files.
+// PayloadPlugins is the payload with the network plugins: a tar of files, with or without
+// gzip.
 const PayloadPlugins = "cni-plugins"
 
-// limit is after how long a runtime that does not come back has failed.
+// limit is how long a runtime may take to come back before the step fails.
 const limit = 5 * time.Minute
 
 // Updater is the step "programs".
@@ -48,7 +48,7 @@ type Updater struct {
 	host    Host
 	now     func() time.Time
 	digests nodefiles.Digests
-	tars    tars
+	tars    pluginTars
 }
 
 // New makes the updater.
@@ -57,9 +57,9 @@ func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
 // Name is programs.
 func (u *Updater) Name() string { return "programs" }
 
-// wanted are the programs of a step, by name, with their digests; plugins is the
-// digest of the payload with the plugins, "" if they are not part of it.
-func wanted(t updaters.Task) (names []string, digests map[string]string, plugins string) {
+// wantedPrograms are the programs of a step, by name, with their digests. plugins is the
+// digest of the payload with the plugins, "" if they are not part of the step.
+func wantedPrograms(t updaters.Task) (names []string, digests map[string]string, plugins string) {
 	digests = map[string]string{}
 	for field, digest := range t.Step.Params {
 		if field == model.FieldCNI {
@@ -74,36 +74,36 @@ func wanted(t updaters.Task) (names []string, digests map[string]string, plugins
 	return names, digests, plugins
 }
 
-// errWrong does not go away by waiting.
-var errWrong = errors.New("this cannot be done")
+// errPermanent marks errors that do not go away by waiting.
+var errPermanent = errors.New("this cannot be done")
 
-// place is where a wanted program is.
-func (u *Updater) place(ctx context.Context, name string) (string, error) {
-	if _, ok := known[name]; !ok {
-		return "", fmt.Errorf("%w: %s is no program that refit replaces", errWrong, name)
+// programPath is where a wanted program is.
+func (u *Updater) programPath(ctx context.Context, name string) (string, error) {
+	if _, ok := replaceable[name]; !ok {
+		return "", fmt.Errorf("%w: refit does not replace the program %s", errPermanent, name)
 	}
 	path, err := u.host.Program(ctx, name)
 	if err != nil {
 		return "", err
 	}
 	if path == "" {
-		return "", fmt.Errorf("%w: there is no %s on this node any more", errWrong, name)
+		return "", fmt.Errorf("%w: there is no %s on this node any more", errPermanent, name)
 	}
 	return path, nil
 }
 
-// Observe compares every file, and asks whether the runtime runs what is there.
+// Observe compares every file, and asks whether the runtime runs the file in place.
 func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	no := func(format string, args ...any) (updaters.Observation, error) {
 		return updaters.Observation{Detail: fmt.Sprintf(format, args...)}, nil
 	}
-	names, digests, plugins := wanted(t)
+	names, digests, plugins := wantedPrograms(t)
 	for _, name := range names {
-		path, err := u.place(ctx, name)
+		path, err := u.programPath(ctx, name)
 		if err != nil {
 			return updaters.Observation{}, err
 		}
-		if have, err := u.digests.Of(path); err != nil || have != digests[name] {
+		if have, err := u.digests.DigestOf(path); err != nil || have != digests[name] {
 			return no("%s is not the %s of the bundle", path, name)
 		}
 	}
@@ -120,10 +120,10 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	if !s.Over {
-		return no("%s", s.Says)
+	if !s.Done {
+		return no("%s", s.Message)
 	}
-	if restarts(names) {
+	if restartsRuntime(names) {
 		return u.observeRuntime(ctx)
 	}
 	return updaters.Observation{Done: true}, nil
@@ -141,9 +141,9 @@ func (u *Updater) observeRuntime(ctx context.Context) (updaters.Observation, err
 	return updaters.Observation{Done: sick == "", Detail: sick}, nil
 }
 
-func restarts(names []string) bool {
+func restartsRuntime(names []string) bool {
 	for _, n := range names {
-		if known[n] {
+		if replaceable[n] {
 			return true
 		}
 	}
@@ -155,12 +155,12 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	o, err := u.Observe(ctx, t)
 	if err == nil && o.Done {
 		s, _ := servicerestart.ReadState(t)
-		return updaters.Result{Done: true, Message: s.Says}, nil
+		return updaters.Result{Done: true, Message: s.Message}, nil
 	}
 	if err == nil {
-		err = u.replace(ctx, t)
+		err = u.replaceFiles(ctx, t)
 	}
-	if errors.Is(err, errWrong) {
+	if errors.Is(err, errPermanent) {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
 	}
 	if err != nil {
@@ -168,36 +168,36 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	}
 	s, err := servicerestart.AdvanceRestart(ctx, u.host, t, u.now())
 	if err != nil {
-		s.Says = err.Error()
+		s.Message = err.Error()
 	}
-	if u.now().Sub(t.Started) > limit && !s.Over {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", limit, s.Says, u.host.Log(ctx)), nil
+	if u.now().Sub(t.Started) > limit && !s.Done {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", limit, s.Message, u.host.Log(ctx)), nil
 	}
-	return updaters.Going(v1alpha1.ReasonUpdating, "%s", or(s.Says, o.Detail)), nil
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "%s", firstNonEmpty(s.Message, o.Detail)), nil
 }
 
-func or(s, otherwise string) string {
+func firstNonEmpty(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}
 	return s
 }
 
-// replace puts all files in their places. What runs goes on running meanwhile.
-func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
-	names, digests, plugins := wanted(t)
-	if err := u.check(ctx, t, names, digests, plugins); err != nil {
+// replaceFiles replaces all files. Running programs continue to run meanwhile.
+func (u *Updater) replaceFiles(ctx context.Context, t updaters.Task) error {
+	names, digests, plugins := wantedPrograms(t)
+	if err := u.checkPayloads(ctx, t, names, digests, plugins); err != nil {
 		return err
 	}
 	for _, name := range names {
-		path, err := u.place(ctx, name)
+		path, err := u.programPath(ctx, name)
 		if err != nil {
 			return err
 		}
 		if have, err := fsutil.Digest(path); err == nil && have == digests[name] {
 			continue
 		}
-		if known[name] { // noted before the first change, or a kill would forget it
+		if replaceable[name] { // recorded before the first change, or a kill would lose it
 			if err := servicerestart.RequireRestart(ctx, u.host, t); err != nil {
 				return err
 			}
@@ -213,10 +213,10 @@ func (u *Updater) replace(ctx context.Context, t updaters.Task) error {
 	return u.replacePlugins(t)
 }
 
-// check looks at every payload before anything is changed.
-func (u *Updater) check(ctx context.Context, t updaters.Task, names []string, digests map[string]string, plugins string) error {
+// checkPayloads checks every payload before anything changes.
+func (u *Updater) checkPayloads(ctx context.Context, t updaters.Task, names []string, digests map[string]string, plugins string) error {
 	for _, name := range names {
-		if _, err := u.place(ctx, name); err != nil {
+		if _, err := u.programPath(ctx, name); err != nil {
 			return err
 		}
 		p, err := t.Payload(name)
@@ -224,9 +224,9 @@ func (u *Updater) check(ctx context.Context, t updaters.Task, names []string, di
 			return err
 		}
 		if p.Digest != digests[name] {
-			return fmt.Errorf("%w: payload %s is %s, %s was planned", errWrong, name, p.Digest, digests[name])
+			return fmt.Errorf("%w: payload %s is %s, %s was planned", errPermanent, name, p.Digest, digests[name])
 		}
-		if err := rightMachine(p.Path); err != nil {
+		if err := checkMachine(p.Path); err != nil {
 			return fmt.Errorf("payload %s: %w", name, err)
 		}
 	}
@@ -238,23 +238,23 @@ func (u *Updater) check(ctx context.Context, t updaters.Task, names []string, di
 		return err
 	}
 	if p.Digest != plugins {
-		return fmt.Errorf("%w: payload %s is %s, %s was planned", errWrong, PayloadPlugins, p.Digest, plugins)
+		return fmt.Errorf("%w: payload %s is %s, %s was planned", errPermanent, PayloadPlugins, p.Digest, plugins)
 	}
 	_, err = u.tars.list(p)
 	return err
 }
 
-// Undo puts the old files back and has the runtime run them.
+// Undo restores the old files, and the runtime runs them.
 func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	names, _, plugins := wanted(t)
+	names, _, plugins := wantedPrograms(t)
 	undo := t
 	undo.Step.ID += "-undo" // a restart of its own
 	for _, name := range names {
-		path, err := u.place(ctx, name)
+		path, err := u.programPath(ctx, name)
 		if err != nil {
 			return updaters.Result{}, err
 		}
-		if err := u.putBack(ctx, t, undo, name, path); err != nil {
+		if err := u.restoreProgram(ctx, t, undo, name, path); err != nil {
 			return updaters.Result{}, err
 		}
 	}
@@ -264,22 +264,22 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		}
 	}
 	s, err := servicerestart.AdvanceRestart(ctx, u.host, undo, u.now())
-	if err != nil || !s.Over {
-		return updaters.Going(v1alpha1.ReasonUpdating, "the old programs are back: %s", s.Says), err
+	if err != nil || !s.Done {
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the old programs are restored: %s", s.Message), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, servicerestart.ClearRestart(t)
+	return updaters.Result{Done: true, Message: s.Message}, servicerestart.ClearRestart(t)
 }
 
-// putBack restores one program if it is another one than was kept.
-func (u *Updater) putBack(ctx context.Context, t, undo updaters.Task, name, path string) error {
+// restoreProgram restores one program if it differs from its backup.
+func (u *Updater) restoreProgram(ctx context.Context, t, undo updaters.Task, name, path string) error {
 	kept, err := fsutil.Digest(filepath.Join(t.Rollback, name))
 	if err != nil {
-		return nil //nolint:nilerr // nothing was kept: it was never replaced
+		return nil //nolint:nilerr // no backup: it was never replaced
 	}
 	if have, err := fsutil.Digest(path); err == nil && have == kept {
 		return nil
 	}
-	if known[name] {
+	if replaceable[name] {
 		if err := servicerestart.RequireRestart(ctx, u.host, undo); err != nil {
 			return err
 		}
@@ -288,10 +288,10 @@ func (u *Updater) putBack(ctx context.Context, t, undo updaters.Task, name, path
 	return err
 }
 
-// Fields are the digests of the programs, of those the node is to hold a payload
-// for. A runtime that does not run what is there has another value. find finds a
-// payload of a bundle, if it is here.
-func (u *Updater) Fields(ctx context.Context, payloads []model.HeldPayload, find func(bundle, name string) (updaters.Payload, error)) map[string]string {
+// Fields are the digests of the programs for which the node has payloads. A runtime that
+// does not run the file in place has another value. find finds a payload of a bundle on this
+// node.
+func (u *Updater) Fields(ctx context.Context, payloads []model.PinSetPayload, find func(bundle, name string) (updaters.Payload, error)) map[string]string {
 	out := map[string]string{}
 	for _, p := range payloads {
 		if p.Name == PayloadPlugins {
@@ -311,7 +311,7 @@ func (u *Updater) Fields(ctx context.Context, payloads []model.HeldPayload, find
 }
 
 func (u *Updater) programField(ctx context.Context, name string) string {
-	isRuntime, ok := known[name]
+	isRuntime, ok := replaceable[name]
 	if !ok {
 		return ""
 	}
@@ -319,7 +319,7 @@ func (u *Updater) programField(ctx context.Context, name string) string {
 	if err != nil || path == "" {
 		return ""
 	}
-	digest, err := u.digests.Of(path)
+	digest, err := u.digests.DigestOf(path)
 	if err != nil {
 		return ""
 	}

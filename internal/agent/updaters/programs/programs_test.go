@@ -242,7 +242,7 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(r)
 		}
 	})
-	t.Run("a program that nobody listed is not touched", func(t *testing.T) {
+	t.Run("a program that is not listed is not touched", func(t *testing.T) {
 		n, dir := newNode(t)
 		write(t, n.path("bash"), "bash")
 		write(t, filepath.Join(dir, "payload", "bash"), "evil")
@@ -264,7 +264,7 @@ func TestPrograms(t *testing.T) {
 		copy(elf, "\x7fELF\x02\x01\x01")
 		elf[16], elf[18], elf[20], elf[52], elf[54], elf[58] = 2, 22, 1, 64, 56, 64 // s390
 		write(t, filepath.Join(dir, "payload", "runc"), string(elf))
-		if r := drive(t, New(n), n, task(t, dir, "runc")); !r.Failed || !strings.Contains(r.Message, "machine") || n.text("runc") != "runc 1" {
+		if r := drive(t, New(n), n, task(t, dir, "runc")); !r.Failed || !strings.Contains(r.Message, "architecture") || n.text("runc") != "runc 1" {
 			t.Fatal(r)
 		}
 	})
@@ -306,12 +306,12 @@ func TestFields(t *testing.T) {
 	n, dir := newNode(t)
 	u := New(n)
 	tk := task(t, dir, "containerd", "runc", PayloadPlugins)
-	held := []model.HeldPayload{{Name: "kubelet", Digest: "sha256:k"}, {Name: "crun", Digest: "sha256:c"}, {Name: PayloadPlugins, Bundle: "sha256:old", Digest: "sha256:older"}}
+	held := []model.PinSetPayload{{Name: "kubelet", Digest: "sha256:k"}, {Name: "crun", Digest: "sha256:c"}, {Name: PayloadPlugins, Bundle: "sha256:old", Digest: "sha256:older"}}
 	digests := map[string]string{}
 	for _, name := range []string{"containerd", "runc", PayloadPlugins} {
 		p, _ := tk.Payload(name)
 		digests[name] = p.Digest
-		held = append(held, model.HeldPayload{Name: name, Digest: p.Digest, Bundle: "sha256:new"})
+		held = append(held, model.PinSetPayload{Name: name, Digest: p.Digest, Bundle: "sha256:new"})
 	}
 	find := func(bundle, name string) (updaters.Payload, error) {
 		if bundle != "sha256:new" {

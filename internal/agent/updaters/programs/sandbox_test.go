@@ -20,12 +20,12 @@ import (
 const older, newer = "registry.k8s.io/pause:3.10.1", "registry.k8s.io/pause:3.10.2"
 
 type sandboxNode struct {
-	root, config string
-	running      string // the image that the process was started with
-	pid, age     int
-	deaf         bool // it reads no drop-ins
-	sick         bool
-	images       map[string]string
+	root, config   string
+	running        string // the image that the process was started with
+	pid, age       int
+	ignoresDropins bool // it reads no drop-ins
+	sick           bool
+	images         map[string]string
 }
 
 func (n *sandboxNode) Config(string) (string, bool) { return n.config, true }
@@ -37,7 +37,7 @@ var line = regexp.MustCompile(`sandbox = '(.*)'`)
 
 func (n *sandboxNode) SandboxImage(context.Context) (string, error) {
 	b, _ := os.ReadFile(filepath.Join(n.root, SandboxDropin))
-	if m := line.FindSubmatch(b); m != nil && !n.deaf {
+	if m := line.FindSubmatch(b); m != nil && !n.ignoresDropins {
 		return string(m[1]), nil
 	}
 	return older, nil
@@ -81,7 +81,7 @@ func TestSandboxConformance(t *testing.T) {
 				b, _ := os.ReadFile(filepath.Join(n.root, SandboxDropin))
 				return n.running + " " + string(b)
 			},
-			From: older + " ", To: newer + " " + string(text(newer)), Reversible: true,
+			From: older + " ", To: newer + " " + string(dropinText(newer)), Reversible: true,
 			Break: func() { n.sick = true },
 		}
 	})
@@ -89,7 +89,7 @@ func TestSandboxConformance(t *testing.T) {
 
 func TestARuntimeThatReadsNoDropinsKeepsWhatItHas(t *testing.T) {
 	n, tk := newSandboxNode(t)
-	n.deaf = true
+	n.ignoresDropins = true
 	r, err := NewSandbox(n, n.root).Update(t.Context(), tk)
 	if err != nil || !r.Failed || !strings.Contains(r.Message, "containerd 2") {
 		t.Fatal(r, err)

@@ -1,8 +1,8 @@
 // Package servicerestart restarts a node's container runtime or kubelet for an updater
 // and checks that it is back, with the containers that ran.
 //
-// Promise: the need for a restart is on disk before anything changes, with the process
-// that ran and its containers, so that a kill forgets none. The restart is over when
+// Promise: before anything changes, the need for a restart is on disk, with the process
+// that ran and its containers, so that a kill loses none. The restart is done when
 // another process answers. Containers run through such a restart; those that do not are
 // named. Deadlines are BootStamps (boot and CLOCK_BOOTTIME), which no change of the wall
 // clock moves.
@@ -30,13 +30,13 @@ import (
 
 // Host is the part of the node that is restarted.
 type Host interface {
-	// What it is, for people: the container runtime.
+	// What names it for people: the container runtime.
 	What() string
 	// Process names its process so that another one has another name, also after a
 	// reboot; "" if it does not run.
 	Process(ctx context.Context) (string, error)
 	Restart(ctx context.Context) error
-	// Unready says why it does not do its work, "" if it does.
+	// Unready says why it is not ready, "" if it is.
 	Unready(ctx context.Context) string
 	// Containers of all pods.
 	Containers(ctx context.Context) ([]cri.Container, error)
@@ -44,32 +44,32 @@ type Host interface {
 	Log(ctx context.Context) string
 }
 
-// grace is how long containers may take to be there again, and again how often
-// a runtime that does not run is started.
+// containersGrace is how long containers may take to come back. startRetry is the time
+// between two starts of a service that does not run.
 const (
-	grace = time.Minute
-	again = 20 * time.Second
+	containersGrace = time.Minute
+	startRetry      = 20 * time.Second
 )
 
-// pending is a restart that is needed.
-type pending struct {
+// pendingRestart is a restart that is required.
+type pendingRestart struct {
 	What string `json:"what"`
-	// Before is the process that ran; Containers ran in it, as pod/name=ID.
-	Before     string   `json:"before"`
+	// OldProcess is the process that ran; Containers ran then, as namespace/pod/name=ID.
+	OldProcess string   `json:"before"`
 	Containers []string `json:"containers"`
-	// ReadyAt and AskedAt are of no clock that can be set; of another boot they count as none.
-	ReadyAt BootStamp `json:"readyAt,omitzero"`
-	AskedAt BootStamp `json:"askedAt,omitzero"`
-	// Over: it was done; Note says what was lost.
-	Over bool   `json:"over,omitempty"`
-	Note string `json:"note,omitempty"`
+	// ReadyAt and RequestedAt use no clock that can be set; those of another boot do not count.
+	ReadyAt     BootStamp `json:"readyAt,omitzero"`
+	RequestedAt BootStamp `json:"askedAt,omitzero"`
+	// Done: the restart is over; Message says what was lost.
+	Done    bool   `json:"over,omitempty"`
+	Message string `json:"note,omitempty"`
 }
 
-func file(t updaters.Task) string { return filepath.Join(t.Dir, t.Step.ID+".restart.json") }
+func pendingPath(t updaters.Task) string { return filepath.Join(t.Dir, t.Step.ID+".restart.json") }
 
-func read(t updaters.Task) (*pending, error) {
-	p := &pending{}
-	switch ok, err := fsutil.ReadJSON(file(t), p); {
+func readPending(t updaters.Task) (*pendingRestart, error) {
+	p := &pendingRestart{}
+	switch ok, err := fsutil.ReadJSON(pendingPath(t), p); {
 	case err != nil:
 		return nil, fmt.Errorf("the pending restart: %w", err)
 	case !ok:
@@ -78,25 +78,25 @@ func read(t updaters.Task) (*pending, error) {
 	return p, nil
 }
 
-func (p *pending) save(t updaters.Task) error { return fsutil.WriteJSON(file(t), p) }
+func (p *pendingRestart) save(t updaters.Task) error { return fsutil.WriteJSON(pendingPath(t), p) }
 
-// RequireRestart notes that the runtime must restart because of what is changed next.
+// RequireRestart records that the service must restart because of the next change.
 func RequireRestart(ctx context.Context, h Host, t updaters.Task) error {
-	have, err := read(t)
-	if err != nil || have != nil && !have.Over {
+	have, err := readPending(t)
+	if err != nil || have != nil && !have.Done {
 		return err
 	}
-	p := &pending{What: h.What()}
-	if p.Before, err = h.Process(ctx); err != nil {
+	p := &pendingRestart{What: h.What()}
+	if p.OldProcess, err = h.Process(ctx); err != nil {
 		return err
 	}
-	if cs, err := h.Containers(ctx); err == nil { // a runtime that is away has none to keep
-		p.Containers = running(cs)
+	if cs, err := h.Containers(ctx); err == nil { // an unavailable runtime has no containers to compare
+		p.Containers = runningContainers(cs)
 	}
 	return p.save(t)
 }
 
-func running(cs []cri.Container) []string {
+func runningContainers(cs []cri.Container) []string {
 	var out []string
 	for _, c := range cs {
 		if c.Running {
@@ -109,30 +109,30 @@ func running(cs []cri.Container) []string {
 
 // State of a restart.
 type State struct {
-	// Over: none is needed any more.
-	Over bool
-	// Says what is missing, or what was lost.
-	Says string
+	// Done: no restart is required any more.
+	Done bool
+	// Message says what is missing, or what was lost.
+	Message string
 }
 
-// ReadState says how far a restart is, without doing anything.
+// ReadState reports the progress of a restart, and changes nothing.
 func ReadState(t updaters.Task) (State, error) {
-	p, err := read(t)
+	p, err := readPending(t)
 	switch {
 	case err != nil:
 		return State{}, err
 	case p == nil:
-		return State{Over: true}, nil
-	case p.Over:
-		return State{Over: true, Says: p.Note}, nil
+		return State{Done: true}, nil
+	case p.Done:
+		return State{Done: true, Message: p.Message}, nil
 	}
-	return State{Says: p.What + " has not restarted yet"}, nil
+	return State{Message: p.What + " has not restarted yet"}, nil
 }
 
-// AdvanceRestart does the next thing that is missing.
+// AdvanceRestart does the next part of the restart.
 func AdvanceRestart(ctx context.Context, h Host, t updaters.Task, now time.Time) (State, error) {
-	p, err := read(t)
-	if err != nil || p == nil || p.Over {
+	p, err := readPending(t)
+	if err != nil || p == nil || p.Done {
 		s, err2 := ReadState(t)
 		return s, errors.Join(err, err2)
 	}
@@ -144,18 +144,17 @@ func AdvanceRestart(ctx context.Context, h Host, t updaters.Task, now time.Time)
 	if err != nil {
 		return State{}, err
 	}
-	if process == p.Before || process == "" {
+	if process == p.OldProcess || process == "" {
 		return p.restart(ctx, h, t, process, at)
 	}
 	if sick := h.Unready(ctx); sick != "" {
-		return State{Says: h.What() + " is not back: " + sick}, nil
+		return State{Message: h.What() + " is not back: " + sick}, nil
 	}
-	return p.count(ctx, h, t, at)
+	return p.awaitContainers(ctx, h, t, at)
 }
 
-// count sees that the containers are back, and ends the wait for those that are
-// not.
-func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now BootStamp) (State, error) {
+// awaitContainers waits until the containers are back, but no longer than containersGrace.
+func (p *pendingRestart) awaitContainers(ctx context.Context, h Host, t updaters.Task, now BootStamp) (State, error) {
 	waited, ok := now.Since(p.ReadyAt)
 	if !ok {
 		p.ReadyAt = now
@@ -167,37 +166,37 @@ func (p *pending) count(ctx context.Context, h Host, t updaters.Task, now BootSt
 	if err != nil {
 		return State{}, err
 	}
-	lost := p.lost(cs)
-	if len(lost) > 0 && waited < grace {
-		return State{Says: "containers are not back: " + strings.Join(first(lost), ", ")}, nil
+	lost := p.lostContainers(cs)
+	if len(lost) > 0 && waited < containersGrace {
+		return State{Message: "containers are not back: " + strings.Join(firstThree(lost), ", ")}, nil
 	}
 	if len(lost) > 0 {
-		p.Note = fmt.Sprintf("%d of %d containers did not run any more after the restart of %s, the first are %s", len(lost), len(p.Containers), h.What(), strings.Join(first(lost), ", "))
+		p.Message = fmt.Sprintf("%d of %d containers did not run any more after the restart of %s, the first are %s", len(lost), len(p.Containers), h.What(), strings.Join(firstThree(lost), ", "))
 	}
-	p.Over = true
-	return State{Over: true, Says: p.Note}, p.save(t)
+	p.Done = true
+	return State{Done: true, Message: p.Message}, p.save(t)
 }
 
-// restart tells the runtime to restart; one that does not run is started, again
-// and again but not at every look.
-func (p *pending) restart(ctx context.Context, h Host, t updaters.Task, process string, now BootStamp) (State, error) {
-	s := State{Says: h.What() + " is restarting"}
-	if waited, ok := now.Since(p.AskedAt); process == "" && ok && waited < again {
-		return State{Says: h.What() + " does not run: " + h.Log(ctx)}, nil
+// restart restarts the service. A service that does not run is started repeatedly, but not
+// at every call.
+func (p *pendingRestart) restart(ctx context.Context, h Host, t updaters.Task, process string, now BootStamp) (State, error) {
+	s := State{Message: h.What() + " is restarting"}
+	if waited, ok := now.Since(p.RequestedAt); process == "" && ok && waited < startRetry {
+		return State{Message: h.What() + " does not run: " + h.Log(ctx)}, nil
 	}
-	p.AskedAt = now
+	p.RequestedAt = now
 	if err := p.save(t); err != nil {
 		return s, err
 	}
-	// Ended or not: nobody else would start it again.
+	// Not canceled with the context: nothing else would start the service again.
 	err := h.Restart(context.WithoutCancel(ctx))
 	failpoint.Here(failpoint.RuntimeRestart)
 	return s, err
 }
 
-// lost are the containers that ran before and have neither gone on nor a
-// successor of their name.
-func (p *pending) lost(now []cri.Container) []string {
+// lostContainers are the containers that ran before, do not run any more and have no
+// successor of the same name.
+func (p *pendingRestart) lostContainers(now []cri.Container) []string {
 	ids, names := map[string]bool{}, map[string]bool{}
 	for _, c := range now {
 		if c.Running {
@@ -214,18 +213,18 @@ func (p *pending) lost(now []cri.Container) []string {
 	return out
 }
 
-func first(all []string) []string { return all[:min(3, len(all))] }
+func firstThree(all []string) []string { return all[:min(3, len(all))] }
 
-// ClearRestart drops what is noted, after an undo.
+// ClearRestart drops the record of the restart, after an undo.
 func ClearRestart(t updaters.Task) error {
-	if err := os.Remove(file(t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(pendingPath(t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the pending restart: %w", err)
 	}
 	return nil
 }
 
-// UndoWithRestart restores what a step changed, with a restart of its own, until the service runs with
-// that. differs reports whether there is something to restore.
+// UndoWithRestart restores what a step changed, with a restart of its own, until the service
+// runs with that. differs reports whether there is something to restore.
 func UndoWithRestart(ctx context.Context, h Host, t updaters.Task, now time.Time, differs bool, restore func() error) (State, error) {
 	undo := t
 	undo.Step.ID += "-undo"
@@ -238,7 +237,7 @@ func UndoWithRestart(ctx context.Context, h Host, t updaters.Task, now time.Time
 		}
 	}
 	s, err := AdvanceRestart(ctx, h, undo, now)
-	if err != nil || !s.Over {
+	if err != nil || !s.Done {
 		return s, err
 	}
 	return s, ClearRestart(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// manifest is what is looked at in a file of the kubelet.
+// manifest has the parts of a kubelet's file that this package reads.
 type manifest struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -26,8 +26,8 @@ type manifest struct {
 	} `json:"metadata"`
 }
 
-// is reports whether a file is the manifest of a pod.
-func (m *manifest) is(namespace, name string) bool {
+// isFor reports whether a file is the manifest of a pod.
+func (m *manifest) isFor(namespace, name string) bool {
 	have := m.Metadata.Namespace
 	if have == "" {
 		have = "default" // as the kubelet reads it
@@ -35,8 +35,8 @@ func (m *manifest) is(namespace, name string) bool {
 	return m.Metadata.Name == name && have == namespace
 }
 
-// kubeadms reports whether kubeadm made it.
-func (m *manifest) kubeadms() bool {
+// isKubeadm reports whether kubeadm made it.
+func (m *manifest) isKubeadm() bool {
 	for k := range m.Metadata.Annotations {
 		if strings.HasPrefix(k, "kubeadm.kubernetes.io/") {
 			return true
@@ -45,33 +45,31 @@ func (m *manifest) kubeadms() bool {
 	return model.KubeadmPod(m.Metadata.Namespace, m.Metadata.Name)
 }
 
-// errEdit says that a manifest cannot be changed: waiting does not help.
+// errEdit marks a manifest that cannot be changed: waiting does not help.
 var errEdit = errors.New("the manifest is not changed")
 
-func refuse(format string, args ...any) error {
+func editError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errEdit, fmt.Sprintf(format, args...))
 }
 
-// place is an image in a manifest: from begin to end there is nothing but its
-// text.
-type place struct {
+// imagePlace is an image in a manifest: its text is exactly from begin to end.
+type imagePlace struct {
 	begin, end int
 	container  string
 	image      string
 }
 
-// images finds the images of containers in a manifest, in the order in which they
-// stand there.
-func images(data []byte, containers []string) ([]place, error) {
-	root, err := parse(data)
+// findImages finds the images of containers in a manifest, in the order of the file.
+func findImages(data []byte, containers []string) ([]imagePlace, error) {
+	root, err := parseYAML(data)
 	if err != nil {
 		return nil, err
 	}
-	spec, err := field(root, "spec")
+	spec, err := mappingValue(root, "spec")
 	if err != nil {
 		return nil, err
 	}
-	var out []place
+	var out []imagePlace
 	for _, list := range []string{"initContainers", "containers"} {
 		found, err := imagesIn(data, spec, list, containers)
 		if err != nil {
@@ -80,32 +78,32 @@ func images(data []byte, containers []string) ([]place, error) {
 		out = append(out, found...)
 	}
 	for _, name := range containers {
-		if !slices.ContainsFunc(out, func(p place) bool { return p.container == name }) {
-			return nil, refuse("it has no container %s", name)
+		if !slices.ContainsFunc(out, func(p imagePlace) bool { return p.container == name }) {
+			return nil, editError("it has no container %s", name)
 		}
 	}
-	slices.SortFunc(out, func(a, b place) int { return a.begin - b.begin })
+	slices.SortFunc(out, func(a, b imagePlace) int { return a.begin - b.begin })
 	return out, nil
 }
 
-// parse a file with one document; a key that is there twice is an error.
-func parse(data []byte) (*yaml.Node, error) {
+// parseYAML parses a file with one document; a duplicate key is an error.
+func parseYAML(data []byte) (*yaml.Node, error) {
 	var doc, more yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&doc); err != nil || len(doc.Content) != 1 {
-		return nil, refuse("it cannot be read as YAML")
+		return nil, editError("it cannot be read as YAML")
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, refuse("it has more than one document, and the kubelet reads only the first")
+		return nil, editError("it has more than one document, and the kubelet reads only the first")
 	}
 	return doc.Content[0], nil
 }
 
-// field of a mapping. Nothing is looked for behind an alias: what stands there
-// stands elsewhere too.
-func field(n *yaml.Node, key string) (*yaml.Node, error) {
+// mappingValue returns a field of a mapping. It does not follow an alias: the same text is
+// used elsewhere in the file too.
+func mappingValue(n *yaml.Node, key string) (*yaml.Node, error) {
 	if n.Kind != yaml.MappingNode {
-		return nil, refuse("what is around %s is no plain YAML mapping", key)
+		return nil, editError("the parent of %s is not a plain YAML mapping", key)
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -115,31 +113,31 @@ func field(n *yaml.Node, key string) (*yaml.Node, error) {
 	return nil, nil
 }
 
-func imagesIn(data []byte, spec *yaml.Node, list string, containers []string) ([]place, error) {
+func imagesIn(data []byte, spec *yaml.Node, list string, containers []string) ([]imagePlace, error) {
 	if spec == nil {
-		return nil, refuse("it has no spec")
+		return nil, editError("it has no spec")
 	}
-	l, err := field(spec, list)
+	l, err := mappingValue(spec, list)
 	if err != nil || l == nil {
 		return nil, err
 	}
 	if l.Kind != yaml.SequenceNode {
-		return nil, refuse("%s is no plain YAML list", list)
+		return nil, editError("%s is not a plain YAML list", list)
 	}
-	var out []place
+	var out []imagePlace
 	for _, c := range l.Content {
-		name, err := field(c, "name")
+		name, err := mappingValue(c, "name")
 		if err != nil {
 			return nil, err
 		}
 		if name == nil || !slices.Contains(containers, name.Value) {
 			continue
 		}
-		image, err := field(c, "image")
+		image, err := mappingValue(c, "image")
 		if err != nil {
 			return nil, err
 		}
-		p, err := locate(data, image)
+		p, err := locateImage(data, image)
 		if err != nil {
 			return nil, err
 		}
@@ -149,25 +147,25 @@ func imagesIn(data []byte, spec *yaml.Node, list string, containers []string) ([
 	return out, nil
 }
 
-// locate the text of a scalar: it must stand there as it is meant, plain or in
+// locateImage finds the text of a scalar: its value must be there as it is, plain or in
 // quotes.
-func locate(data []byte, n *yaml.Node) (place, error) {
+func locateImage(data []byte, n *yaml.Node) (imagePlace, error) {
 	if n == nil || n.Kind != yaml.ScalarNode || n.Anchor != "" || n.Tag != "!!str" {
-		return place{}, refuse("an image is missing, or is no plain text")
+		return imagePlace{}, editError("an image is missing, or is not plain text")
 	}
-	at := offset(data, n.Line, n.Column)
+	at := byteOffset(data, n.Line, n.Column)
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
 		at++
 	}
 	if at < 0 || at > len(data) || !bytes.HasPrefix(data[at:], []byte(n.Value)) {
-		return place{}, refuse("image %s is written in a way that refit does not change (an escape, a block, more than one line): write it plainly", n.Value)
+		return imagePlace{}, editError("image %s is written in a way that refit does not change (an escape, a block, more than one line): write it plainly", n.Value)
 	}
-	return place{begin: at, end: at + len(n.Value), image: n.Value}, nil
+	return imagePlace{begin: at, end: at + len(n.Value), image: n.Value}, nil
 }
 
-// offset in bytes of a line and a column, both from 1, the column in characters;
+// byteOffset is the offset of a line and a column, both from 1, the column in characters;
 // -1 if there is none.
-func offset(data []byte, line, column int) int {
+func byteOffset(data []byte, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
 		i := bytes.IndexByte(data[at:], '\n')
@@ -186,14 +184,14 @@ func offset(data []byte, line, column int) int {
 	return at
 }
 
-// edit puts images into a manifest, by container, and makes sure that nothing
-// else of it means anything else afterwards.
-func edit(data []byte, want map[string]string) ([]byte, error) {
+// replaceImages writes images into a manifest, by container, and verifies that nothing else
+// in it changes its meaning.
+func replaceImages(data []byte, want map[string]string) ([]byte, error) {
 	names := make([]string, 0, len(want))
 	for name := range want {
 		names = append(names, name)
 	}
-	places, err := images(data, names)
+	places, err := findImages(data, names)
 	if err != nil {
 		return nil, err
 	}
@@ -204,17 +202,17 @@ func edit(data []byte, want map[string]string) ([]byte, error) {
 		last = p.end
 	}
 	out = append(out, data[last:]...)
-	return out, onlyImages(data, out, want)
+	return out, checkOnlyImages(data, out, want)
 }
 
-// onlyImages: what is there now means what was there before, with these images.
-func onlyImages(before, after []byte, want map[string]string) error {
+// checkOnlyImages verifies that after means the same as before, with these images.
+func checkOnlyImages(before, after []byte, want map[string]string) error {
 	var a, b map[string]any
 	if err := sigsyaml.UnmarshalStrict(before, &a); err != nil {
-		return refuse("it cannot be read: %v", err)
+		return editError("it cannot be read: %v", err)
 	}
 	if err := sigsyaml.UnmarshalStrict(after, &b); err != nil {
-		return refuse("with the new image it could not be read any more: %v", err)
+		return editError("with the new image it could not be read any more: %v", err)
 	}
 	spec, _ := a["spec"].(map[string]any)
 	for _, list := range []string{"initContainers", "containers"} {
@@ -227,12 +225,12 @@ func onlyImages(before, after []byte, want map[string]string) error {
 		}
 	}
 	if !reflect.DeepEqual(a, b) {
-		return refuse("with the new image something else in it would mean something else")
+		return editError("with the new image something else in it would mean something else")
 	}
 	return nil
 }
 
-// repository of an image's name: all but tag and digest.
+// repository of an image's name is all but tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {

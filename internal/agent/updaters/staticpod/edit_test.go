@@ -34,7 +34,7 @@ func TestOnlyTheImageChanges(t *testing.T) {
 		"an init container":             "kind: Pod\nspec:\n  initContainers:\n  - name: app\n    image: IMAGE\n  containers:\n  - name: x\n    image: " + older + "\n",
 	} {
 		before := strings.Replace(text, "IMAGE", older, 1)
-		got, err := edit([]byte(before), map[string]string{"app": newer})
+		got, err := replaceImages([]byte(before), map[string]string{"app": newer})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -42,7 +42,7 @@ func TestOnlyTheImageChanges(t *testing.T) {
 		if d := cmp.Diff(strings.Replace(text, "IMAGE", newer, 1), string(got)); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
-		back, err := edit(got, map[string]string{"app": older})
+		back, err := replaceImages(got, map[string]string{"app": older})
 		if err != nil || string(back) != before {
 			t.Errorf("%s: the way back gives %q, %v", name, back, err)
 		}
@@ -57,23 +57,23 @@ func TestWhatIsNotEdited(t *testing.T) {
 		"two documents":                 {"kind: Pod\nspec: {containers: [{name: app, image: x}]}\n---\nkind: Pod\n", "more than one document"},
 		"no such container":             {"kind: Pod\nspec: {containers: [{name: other, image: x}]}\n", "no container app"},
 		"no spec":                       {"kind: Pod\n", "no spec"},
-		"an image behind an alias":      {"kind: Pod\nmetadata: {annotations: {a: &i x}}\nspec: {containers: [{name: app, image: *i}]}\n", "no plain text"},
-		"an image that others refer to": {"kind: Pod\nspec: {containers: [{name: app, image: &i x}, {name: b, image: *i}]}\n", "no plain text"},
-		"containers behind an alias":    {"kind: Pod\nx: &c [{name: app, image: x}]\nspec: {containers: *c}\n", "no plain YAML list"},
+		"an image behind an alias":      {"kind: Pod\nmetadata: {annotations: {a: &i x}}\nspec: {containers: [{name: app, image: *i}]}\n", "not plain text"},
+		"an image that others refer to": {"kind: Pod\nspec: {containers: [{name: app, image: &i x}, {name: b, image: *i}]}\n", "not plain text"},
+		"containers behind an alias":    {"kind: Pod\nx: &c [{name: app, image: x}]\nspec: {containers: *c}\n", "not a plain YAML list"},
 		"an escape":                     {"kind: Pod\nspec: {containers: [{name: app, image: \"\\x72.example/app\"}]}\n", "write it plainly"},
 		"a block":                       {"kind: Pod\nspec:\n  containers:\n  - name: app\n    image: >-\n      r.example/app\n", "write it plainly"},
 		"a key that is there twice":     {"kind: Pod\nspec: {containers: [{name: app, image: x, image: x}]}\n", ""},
 		"two containers of one name":    {"kind: Pod\nspec: {hostNetwork: true, hostNetwork: true, containers: [{name: app, image: x}]}\n", ""},
 	} {
-		got, err := edit([]byte(c.text), map[string]string{"app": newer})
+		got, err := replaceImages([]byte(c.text), map[string]string{"app": newer})
 		if err == nil || got != nil && c.says == "" && bytes.Equal(got, []byte(c.text)) || !strings.Contains(fmt.Sprint(err), c.says) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }
 
-// Whatever names, values and order: nothing but the image means another thing, and
-// the way back gives the same bytes.
+// For any names, values and order: only the image changes its meaning, and the reverse
+// edit gives the same bytes.
 func TestEditProperty(t *testing.T) {
 	t.Parallel()
 	text := rapid.StringMatching(`[a-zA-Z0-9 ä:#'"{}&*!|>%@-]{0,12}`)
@@ -87,14 +87,14 @@ func TestEditProperty(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := edit(raw, map[string]string{"app": newer})
+		got, err := replaceImages(raw, map[string]string{"app": newer})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, raw)
 		}
 		if len(got)-len(raw) != len(newer)-len(older) {
 			t.Fatalf("more than the image changed:\n%s\n%s", raw, got)
 		}
-		back, err := edit(got, map[string]string{"app": older})
+		back, err := replaceImages(got, map[string]string{"app": older})
 		if err != nil || !bytes.Equal(back, raw) {
 			t.Fatalf("%v\n%s\n%s", err, raw, back)
 		}

@@ -27,16 +27,16 @@ type Host interface {
 	// does not have it.
 	Containers(ctx context.Context) ([]cri.Container, error)
 	ImageID(ctx context.Context, name string) (string, error)
-	// PodSays is what the API server has of a pod of this node: its images by
-	// container, and whether the kubelet calls it Ready.
-	PodSays(ctx context.Context, namespace, name string) (images map[string]string, ready bool, err error)
+	// PodStatus is the API server's copy of a pod of this node: its images by container,
+	// and whether the kubelet reports it Ready.
+	PodStatus(ctx context.Context, namespace, name string) (images map[string]string, ready bool, err error)
 }
 
 const (
-	// usual is how long a pod may take if the step does not say.
-	usual = 5 * time.Minute
-	// look is how often it is looked at.
-	look = time.Second
+	// defaultReadyLimit is how long a pod may take if the step does not say.
+	defaultReadyLimit = 5 * time.Minute
+	// observeInterval is the time between two observations.
+	observeInterval = time.Second
 )
 
 // Updater is the step "static-pod".
@@ -52,27 +52,27 @@ func New(h Host, root string) *Updater { return &Updater{host: h, root: root, no
 // Name is static-pod.
 func (u *Updater) Name() string { return model.UpdaterStaticPod }
 
-// pod is what a step is about.
+// pod is the subject of a step.
 type pod struct {
 	namespace, name string
-	// to are the images by container, was those that may be replaced.
-	to, was map[string]string
-	limit   time.Duration
+	// to are the new images by container, replaceable those that they may replace.
+	to, replaceable map[string]string
+	limit           time.Duration
 	// path of the manifest.
 	path string
 }
 
-// read a step's parameters and find the pod's manifest.
-func (u *Updater) read(t updaters.Task) (*pod, []byte, nodefiles.State, error) {
+// inspectTask reads a step's parameters and finds the pod's manifest.
+func (u *Updater) inspectTask(t updaters.Task) (*pod, []byte, nodefiles.State, error) {
 	p := model.StaticPodImages{}
 	if err := p.Read(t.Step.Params); err != nil {
-		return nil, nil, nodefiles.State{}, refuse("%v", err)
+		return nil, nil, nodefiles.State{}, editError("%v", err)
 	}
-	out := &pod{namespace: p.Namespace, name: p.Pod, to: p.To, was: p.Was, limit: time.Duration(p.ReadySeconds) * time.Second}
+	out := &pod{namespace: p.Namespace, name: p.Pod, to: p.To, replaceable: p.Was, limit: time.Duration(p.ReadySeconds) * time.Second}
 	if out.limit <= 0 {
-		out.limit = usual
+		out.limit = defaultReadyLimit
 	}
-	data, s, err := u.find(out)
+	data, s, err := u.findManifest(out)
 	return out, data, s, err
 }
 
@@ -86,48 +86,48 @@ func (u *Updater) fs() nodefiles.FS {
 	}}
 }
 
-// find the one manifest of a pod.
-func (u *Updater) find(p *pod) (data []byte, s nodefiles.State, err error) {
+// findManifest finds the one manifest of a pod.
+func (u *Updater) findManifest(p *pod) (data []byte, s nodefiles.State, err error) {
 	entries, err := os.ReadDir(filepath.Join("/", u.root, model.ManifestsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, s, fmt.Errorf("static pods: %w", err)
 	}
 	for _, e := range entries {
-		if e.IsDir() || strings.HasPrefix(e.Name(), ".") { // the kubelet passes over them too
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") { // the kubelet skips them too
 			continue
 		}
 		path := filepath.Join(model.ManifestsDir, e.Name())
 		raw, state, err := u.fs().Read(path)
-		if err != nil || !u.means(raw, p) {
+		if err != nil || !u.isManifestOf(raw, p) {
 			continue
 		}
 		if p.path != "" {
-			return nil, s, refuse("%s and %s are both of pod %s/%s", p.path, path, p.namespace, p.name)
+			return nil, s, editError("%s and %s are both manifests of pod %s/%s", p.path, path, p.namespace, p.name)
 		}
 		p.path, data, s = path, raw, state
 	}
-	return data, s, p.found(data)
+	return data, s, p.checkManifest(data)
 }
 
-// found says why what was found is not changed.
-func (p *pod) found(data []byte) error {
+// checkManifest says why the found manifest is not changed.
+func (p *pod) checkManifest(data []byte) error {
 	if p.path == "" {
-		return refuse("no file in %s is the manifest of pod %s/%s (a link is not followed)", model.ManifestsDir, p.namespace, p.name)
+		return editError("no file in %s is the manifest of pod %s/%s (refit follows no link)", model.ManifestsDir, p.namespace, p.name)
 	}
-	m, err := read(data)
-	if err == nil && m.kubeadms() {
-		return refuse("%s is a static pod of kubeadm: a ClusterUpdate moves it, with its version", p.path)
+	m, err := parseManifest(data)
+	if err == nil && m.isKubeadm() {
+		return editError("%s is a static pod of kubeadm: a ClusterUpdate upgrades it, with its version", p.path)
 	}
 	return err
 }
 
-func (u *Updater) means(raw []byte, p *pod) bool {
-	m, err := read(raw)
-	return err == nil && m.is(p.namespace, p.name)
+func (u *Updater) isManifestOf(raw []byte, p *pod) bool {
+	m, err := parseManifest(raw)
+	return err == nil && m.isFor(p.namespace, p.name)
 }
 
-// names of the containers that are meant, sorted.
-func (p *pod) names() []string {
+// containerNames are the containers of the step, sorted.
+func (p *pod) containerNames() []string {
 	out := make([]string, 0, len(p.to))
 	for c := range p.to {
 		out = append(out, c)
@@ -136,9 +136,9 @@ func (p *pod) names() []string {
 	return out
 }
 
-// fit says why a manifest's images may not be replaced, nil if they may.
-func (p *pod) fit(data []byte) (changes bool, err error) {
-	places, err := images(data, p.names())
+// checkImages says why a manifest's images may not be replaced, nil if they may.
+func (p *pod) checkImages(data []byte) (changes bool, err error) {
+	places, err := findImages(data, p.containerNames())
 	if err != nil {
 		return false, err
 	}
@@ -146,10 +146,10 @@ func (p *pod) fit(data []byte) (changes bool, err error) {
 		to := p.to[x.container]
 		switch {
 		case x.image == to:
-		case x.image != p.was[x.container]:
-			return false, refuse("container %s has image %s, which somebody else has put there: %s was expected", x.container, x.image, p.was[x.container])
+		case x.image != p.replaceable[x.container]:
+			return false, editError("container %s has image %s, which refit did not write: %s was expected", x.container, x.image, p.replaceable[x.container])
 		case repository(x.image) != repository(to):
-			return false, refuse("%s is of another repository than %s", to, x.image)
+			return false, editError("%s is of another repository than %s", to, x.image)
 		default:
 			changes = true
 		}
@@ -157,36 +157,36 @@ func (p *pod) fit(data []byte) (changes bool, err error) {
 	return changes, nil
 }
 
-// Observe asks the file, the runtime and the API server.
+// Observe checks the file, the runtime and the API server.
 func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
-	p, data, _, err := u.read(t)
+	p, data, _, err := u.inspectTask(t)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	changes, err := p.fit(data)
+	changes, err := p.checkImages(data)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
 	if changes {
 		return updaters.Observation{Detail: p.path + " does not have the image yet"}, nil
 	}
-	if says := u.runs(ctx, p, p.to); says != "" {
+	if says := u.findPodProblem(ctx, p, p.to); says != "" {
 		return updaters.Observation{Detail: says}, nil
 	}
 	return updaters.Observation{Done: true}, nil
 }
 
-// runs says what is missing until a pod runs images and is ready, "" if nothing.
-func (u *Updater) runs(ctx context.Context, p *pod, images map[string]string) string {
+// findPodProblem says what is missing until a pod runs images and is ready, "" if nothing.
+func (u *Updater) findPodProblem(ctx context.Context, p *pod, images map[string]string) string {
 	all, err := u.host.Containers(ctx)
 	if err != nil {
 		return err.Error()
 	}
-	says, ready, err := u.host.PodSays(ctx, p.namespace, p.name+"-"+u.host.Node())
+	says, ready, err := u.host.PodStatus(ctx, p.namespace, p.name+"-"+u.host.Node())
 	if err != nil {
-		return fmt.Sprintf("the API server does not say whether pod %s is ready: %v", p.name, err)
+		return fmt.Sprintf("the API server does not report whether pod %s is ready: %v", p.name, err)
 	}
-	for _, c := range p.names() {
+	for _, c := range p.containerNames() {
 		want, err := u.host.ImageID(ctx, images[c])
 		switch {
 		case err != nil:
@@ -194,8 +194,8 @@ func (u *Updater) runs(ctx context.Context, p *pod, images map[string]string) st
 		case want == "":
 			return images[c] + " is not on this node"
 		case says[c] != images[c]:
-			return fmt.Sprintf("the kubelet has not read the manifest yet: container %s of pod %s has %s", c, p.name, says[c])
-		case !u.made(all, p, c, want):
+			return fmt.Sprintf("the kubelet has not loaded the manifest yet: container %s of pod %s has %s", c, p.name, says[c])
+		case !u.runsImage(all, p, c, want):
 			return fmt.Sprintf("container %s of pod %s does not run %s yet", c, p.name, images[c])
 		}
 	}
@@ -205,9 +205,9 @@ func (u *Updater) runs(ctx context.Context, p *pod, images map[string]string) st
 	return ""
 }
 
-// made reports whether the last container of a name is from an image. That an
-// init container has ended is for the pod's readiness to say.
-func (u *Updater) made(all []cri.Container, p *pod, name, image string) bool {
+// runsImage reports whether the newest container of a name is from an image. Whether an init
+// container has finished shows in the pod's readiness.
+func (u *Updater) runsImage(all []cri.Container, p *pod, name, image string) bool {
 	var last *cri.Container
 	for i := range all {
 		c := &all[i]
@@ -220,16 +220,16 @@ func (u *Updater) made(all []cri.Container, p *pod, name, image string) bool {
 
 // Update does the next thing that is missing.
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	why, err := gaveUp(t)
+	why, err := giveUpReason(t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	if why != "" {
-		return u.giveBack(ctx, t, why)
+		return u.restoreAfterFailure(ctx, t, why)
 	}
-	p, data, s, err := u.read(t)
+	p, data, s, err := u.inspectTask(t)
 	if err == nil {
-		err = u.write(ctx, t, p, data, s)
+		err = u.writeManifest(ctx, t, p, data, s)
 	}
 	switch {
 	case errors.Is(err, errMissing):
@@ -244,24 +244,24 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 		return updaters.Result{Done: o.Done}, err
 	}
 	if u.now().Sub(t.Started) > p.limit {
-		return updaters.Going(v1alpha1.ReasonUndoing, "its old manifest is put back: %s", o.Detail), giveUp(t, fmt.Sprintf("pod %s/%s was not ready with its new image within %s: %s", p.namespace, p.name, p.limit, o.Detail))
+		return updaters.InProgress(v1alpha1.ReasonUndoing, "restoring its old manifest: %s", o.Detail), recordGiveUp(t, fmt.Sprintf("pod %s/%s was not ready with its new image within %s: %s", p.namespace, p.name, p.limit, o.Detail))
 	}
-	r := updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail)
-	r.After = look
+	r := updaters.InProgress(v1alpha1.ReasonUpdating, "%s", o.Detail)
+	r.After = observeInterval
 	return r, nil
 }
 
-// errMissing says that the node does not hold an image.
+// errMissing says that the node does not have an image.
 var errMissing = errors.New("the image is not on this node")
 
-// write the images into the manifest, if it does not have them, after what was
-// there is kept.
-func (u *Updater) write(ctx context.Context, t updaters.Task, p *pod, data []byte, s nodefiles.State) error {
-	changes, err := p.fit(data)
+// writeManifest writes the images into the manifest, unless it has them, after a backup of
+// what was there.
+func (u *Updater) writeManifest(ctx context.Context, t updaters.Task, p *pod, data []byte, s nodefiles.State) error {
+	changes, err := p.checkImages(data)
 	if err != nil || !changes {
 		return err
 	}
-	for _, c := range p.names() {
+	for _, c := range p.containerNames() {
 		id, err := u.host.ImageID(ctx, p.to[c])
 		if err != nil {
 			return err
@@ -270,11 +270,11 @@ func (u *Updater) write(ctx context.Context, t updaters.Task, p *pod, data []byt
 			return fmt.Errorf("%w: %s", errMissing, p.to[c])
 		}
 	}
-	after, err := edit(data, p.to)
+	after, err := replaceImages(data, p.to)
 	if err != nil {
 		return err
 	}
-	if err := keep(t, &kept{Path: p.path, Data: data, Mode: s.Mode, UID: s.UID, GID: s.GID, Ours: model.DigestOf(after), Images: p.was}); err != nil {
+	if err := saveBackup(t, &backup{Path: p.path, Data: data, Mode: s.Mode, UID: s.UID, GID: s.GID, Ours: model.DigestOf(after), Images: p.replaceable}); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.StaticPodKept)

@@ -82,7 +82,7 @@ func (n *simNode) Containers(ctx context.Context) ([]cri.Container, error) {
 
 func (n *simNode) ImageID(_ context.Context, name string) (string, error) { return n.images[name], nil }
 
-func (n *simNode) PodSays(_ context.Context, namespace, name string) (map[string]string, bool, error) {
+func (n *simNode) PodStatus(_ context.Context, namespace, name string) (map[string]string, bool, error) {
 	if n.away || namespace != "default" || name != "proxy-n2" {
 		return nil, false, errors.New("no answer")
 	}
@@ -155,17 +155,17 @@ func drive(t *testing.T, n *simNode, tk updaters.Task, each func(i int)) updater
 	return updaters.Result{}
 }
 
-// A pod that does not become ready gets its old manifest back, to the byte, also
-// if nobody can be asked any more, and the step fails with the reason.
+// A pod that does not become ready gets its old manifest back, to the byte, even if the
+// API server does not answer any more, and the step fails with the reason.
 func TestWhatIsNotReadyIsPutBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		how  func(*simNode)
 		says string
 	}{
-		"the new image never becomes ready":  {func(n *simNode) { n.sick = true }, "is back, and runs"},
-		"what it does leads to the API":      {func(n *simNode) { n.away = true }, "is back, and does not run yet"},
-		"the image went after it was looked": {func(n *simNode) { n.sick = true }, "is back"},
+		"the new image never becomes ready": {func(n *simNode) { n.sick = true }, "is restored, and runs"},
+		"what it does leads to the API":     {func(n *simNode) { n.away = true }, "is restored, but does not run yet"},
+		"the image went after the check":    {func(n *simNode) { n.sick = true }, "is restored"},
 	} {
 		n, tk := newNode(t)
 		r := drive(t, n, tk, func(i int) {
@@ -183,7 +183,7 @@ func TestWhatIsNotReadyIsPutBack(t *testing.T) {
 	}
 }
 
-// What is not the step's to change is not touched, and it is said why.
+// What the step may not change is not touched, and the message says why.
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -199,9 +199,9 @@ func TestWhatIsRefused(t *testing.T) {
 		"kubeadm's own, by what it wrote there": {func(n *simNode, _ *model.StaticPodImages) {
 			put(t, n.path(), strings.Replace(text, "name: proxy", "name: proxy\n  annotations: {kubeadm.kubernetes.io/etcd.advertise-client-urls: x}", 1))
 		}, v1alpha1.ReasonStaticPodRefused, "a static pod of kubeadm"},
-		"another image is there than was looked at": {func(n *simNode, _ *model.StaticPodImages) {
+		"another image is there than was planned": {func(n *simNode, _ *model.StaticPodImages) {
 			put(t, n.path(), strings.Replace(text, older, older+"0", 1))
-		}, v1alpha1.ReasonStaticPodRefused, "somebody else"},
+		}, v1alpha1.ReasonStaticPodRefused, "refit did not write"},
 		"another repository": {func(_ *simNode, p *model.StaticPodImages) {
 			p.To["app"] = "r.example/evil:1@" + digestB
 		}, v1alpha1.ReasonStaticPodRefused, "another repository"},
@@ -209,8 +209,8 @@ func TestWhatIsRefused(t *testing.T) {
 		"no such pod":         {func(_ *simNode, p *model.StaticPodImages) { p.Pod = "other" }, v1alpha1.ReasonStaticPodRefused, "no file"},
 		"another namespace":   {func(_ *simNode, p *model.StaticPodImages) { p.Namespace = "kube-system" }, v1alpha1.ReasonStaticPodRefused, "no file"},
 		"no such container":   {func(_ *simNode, p *model.StaticPodImages) { p.To, p.Was = map[string]string{"b": newer}, nil }, v1alpha1.ReasonStaticPodRefused, "no container b"},
-		"two files of a pod":  {func(n *simNode, _ *model.StaticPodImages) { put(t, n.path()+".bak", text) }, v1alpha1.ReasonStaticPodRefused, "both of pod"},
-		"a link to elsewhere": {func(n *simNode, _ *model.StaticPodImages) { link(t, n) }, v1alpha1.ReasonStaticPodRefused, "a link is not followed"},
+		"two files of a pod":  {func(n *simNode, _ *model.StaticPodImages) { put(t, n.path()+".bak", text) }, v1alpha1.ReasonStaticPodRefused, "both manifests of pod"},
+		"a link to elsewhere": {func(n *simNode, _ *model.StaticPodImages) { link(t, n) }, v1alpha1.ReasonStaticPodRefused, "refit follows no link"},
 	} {
 		n, tk := newNode(t)
 		p := model.StaticPodImages{}
@@ -259,8 +259,8 @@ func tree(t *testing.T, root string) (out string) {
 	return out
 }
 
-// Whoever changes the manifest in the middle has the last word, on both ways back.
-func TestWhatSomebodyElseWroteStays(t *testing.T) {
+// A manifest that others change in the middle stays so, in both kinds of rollback.
+func TestAForeignManifestStays(t *testing.T) {
 	t.Parallel()
 	theirs := strings.Replace(text, "by hand", "by another hand", 1)
 	n, tk := newNode(t)
@@ -270,7 +270,7 @@ func TestWhatSomebodyElseWroteStays(t *testing.T) {
 			put(t, n.path(), strings.Replace(theirs, older, newer, 1))
 		}
 	})
-	if !r.Failed || !strings.Contains(r.Message, "somebody else") || !strings.Contains(n.manifest(), "by another hand") {
+	if !r.Failed || !strings.Contains(r.Message, "others have changed it since") || !strings.Contains(n.manifest(), "by another hand") {
 		t.Fatalf("%+v %s", r, n.manifest())
 	}
 	n, tk = newNode(t)
@@ -279,7 +279,7 @@ func TestWhatSomebodyElseWroteStays(t *testing.T) {
 	}
 	put(t, n.path(), theirs)
 	r, err := New(n, n.root).Undo(t.Context(), tk)
-	if err != nil || !r.Done || !strings.Contains(r.Message, "somebody else") || n.manifest() != theirs {
+	if err != nil || !r.Done || !strings.Contains(r.Message, "others have changed it since") || n.manifest() != theirs {
 		t.Fatalf("%+v %v %s", r, err, n.manifest())
 	}
 }
@@ -287,7 +287,7 @@ func TestWhatSomebodyElseWroteStays(t *testing.T) {
 // killed stands for the end of the process at a point.
 type killed struct{}
 
-// Killed while it is put back, it is put back all the same.
+// Killed while it is restored, it is restored all the same.
 func TestKilledWhileItIsPutBack(t *testing.T) {
 	for _, point := range []string{failpoint.StaticPodGivenUp, failpoint.StaticPodBack} {
 		n, tk := newNode(t)

@@ -12,14 +12,14 @@ import (
 	"github.com/refit-dev/refit/internal/failpoint"
 )
 
-// planned: what the plan says of a step is what the updater does.
-func planned(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	t.Run("the plan says what it does, and whether it can be taken back", func(t *testing.T) {
+// checkPlanned verifies that the updater does what the plan says of the step.
+func checkPlanned(t *testing.T, fixture func(t *testing.T) *Fixture) {
+	t.Run("the plan says what it does, and whether it can be undone", func(t *testing.T) {
 		f := fixture(t)
 		p := f.Planned
 		switch {
 		case p == nil && !f.Reversible && !f.Waits:
-			t.Fatal("it cannot be taken back and the fixture has no planned step that says so")
+			t.Fatal("it cannot be undone and the fixture has no planned step that says so")
 		case p == nil:
 			t.Skip("the fixture has no planned step")
 		case p.Updater != f.Make().Name() || p.Verb != f.Task.Step.Verb:
@@ -33,11 +33,12 @@ func planned(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	})
 }
 
-// final: what cannot be taken back says so at any time and touches nothing.
-func final(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	t.Run("undo says that it cannot be taken back, and touches nothing", func(t *testing.T) {
+// checkIrreversible verifies that a step that cannot be undone always says so, and that its
+// Undo changes nothing.
+func checkIrreversible(t *testing.T, fixture func(t *testing.T) *Fixture) {
+	t.Run("undo says that it cannot be undone, and changes nothing", func(t *testing.T) {
 		f := fixture(t)
-		if r := drive(t, f, f.Make()); !r.Done {
+		if r := runUpdate(t, f, f.Make()); !r.Done {
 			t.Fatalf("ended with %+v", r)
 		}
 		if _, err := f.Make().Undo(t.Context(), f.Task); !errors.Is(err, updaters.ErrNotReversible) {
@@ -52,11 +53,11 @@ func final(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	})
 }
 
-// undone: Undo brings back exactly what was there, from wherever it is called.
-func undone(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	points, undoPoints := thereAndBack(t, fixture)
-	t.Run("undo of what had not begun changes nothing", func(t *testing.T) { isBack(t, fixture(t)) })
-	t.Run("undo of what was begun", func(t *testing.T) {
+// checkUndo verifies that Undo restores exactly what was there, from any point.
+func checkUndo(t *testing.T, fixture func(t *testing.T) *Fixture) {
+	points, undoPoints := updateAndUndo(t, fixture)
+	t.Run("undo of a step that has not started changes nothing", func(t *testing.T) { undoAndCheck(t, fixture(t)) })
+	t.Run("undo of a started step", func(t *testing.T) {
 		for n := range 12 {
 			f := fixture(t)
 			for range n {
@@ -65,62 +66,62 @@ func undone(t *testing.T, fixture func(t *testing.T) *Fixture) {
 				}
 				f.Tick()
 			}
-			isBack(t, f)
+			undoAndCheck(t, f)
 		}
 	})
 	for _, p := range points {
-		t.Run("killed at "+p+", then taken back", func(t *testing.T) {
+		t.Run("killed at "+p+", then undone", func(t *testing.T) {
 			f := fixture(t)
-			killedAt(t, p, func() { drive(t, f, f.Make()) })
-			isBack(t, f)
+			killAt(t, p, func() { runUpdate(t, f, f.Make()) })
+			undoAndCheck(t, f)
 		})
 	}
 	for _, p := range undoPoints {
-		t.Run("undo killed at "+p+" goes on to the same end", func(t *testing.T) {
+		t.Run("undo killed at "+p+" continues to the same end", func(t *testing.T) {
 			f := fixture(t)
-			isDone(t, f)
-			killedAt(t, p, func() { back(t, f, f.Make()) })
-			isBack(t, f)
+			updateAndCheck(t, f)
+			killAt(t, p, func() { runUndo(t, f, f.Make()) })
+			undoAndCheck(t, f)
 		})
 	}
 }
 
-// isDone drives a step to its target.
-func isDone(t *testing.T, f *Fixture) {
+// updateAndCheck drives a step to its target.
+func updateAndCheck(t *testing.T, f *Fixture) {
 	t.Helper()
-	if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
+	if r := runUpdate(t, f, f.Make()); !r.Done || f.State() != f.To {
 		t.Fatalf("ended with %+v at %q", r, f.State())
 	}
 }
 
-// isBack takes a step back.
-func isBack(t *testing.T, f *Fixture) {
+// undoAndCheck undoes a step.
+func undoAndCheck(t *testing.T, f *Fixture) {
 	t.Helper()
-	if r := back(t, f, f.Make()); !r.Done {
+	if r := runUndo(t, f, f.Make()); !r.Done {
 		t.Fatalf("ended with %+v", r)
 	}
 	if f.State() != f.From {
-		t.Fatalf("called taken back at %q", f.State())
+		t.Fatalf("reported undone at %q", f.State())
 	}
 	if o, err := f.Make().Observe(t.Context(), f.Task); err == nil && o.Done {
-		t.Fatal("and still observed done")
+		t.Fatal("still observed done")
 	}
 }
 
-// thereAndBack returns the failpoints that were passed on both ways.
-func thereAndBack(t *testing.T, fixture func(t *testing.T) *Fixture) (there, undo []string) {
-	t.Run("undo brings back what was there, and stays when called again", func(t *testing.T) {
+// updateAndUndo returns the failpoints that were passed in both directions.
+func updateAndUndo(t *testing.T, fixture func(t *testing.T) *Fixture) (there, undo []string) {
+	t.Run("undo restores what was there, and stays when called again", func(t *testing.T) {
 		f := fixture(t)
-		there = passes(func() { isDone(t, f) })
-		undo = passes(func() { isBack(t, f) })
-		isBack(t, f)
-		isDone(t, f)
+		there = failpointsPassed(func() { updateAndCheck(t, f) })
+		undo = failpointsPassed(func() { undoAndCheck(t, f) })
+		undoAndCheck(t, f)
+		updateAndCheck(t, f)
 	})
 	return there, undo
 }
 
-// passes are the failpoints that f passes, each once.
-func passes(f func()) (points []string) {
+// failpointsPassed are the failpoints that f passes, each once.
+func failpointsPassed(f func()) (points []string) {
 	defer failpoint.OnHit(func(n string) {
 		if !slices.Contains(points, n) {
 			points = append(points, n)
@@ -130,25 +131,25 @@ func passes(f func()) (points []string) {
 	return points
 }
 
-// killedAt runs f until its first pass of a point.
-func killedAt(t *testing.T, point string, f func()) {
+// killAt runs f until its first pass of a point.
+func killAt(t *testing.T, point string, f func()) {
 	t.Helper()
 	killed := false
 	defer failpoint.OnHit(func(n string) {
 		if n == point && !killed {
 			killed = true
-			panic(cut{})
+			panic(killPanic{})
 		}
 	})()
-	untilCut(f)
+	runUntilKilled(f)
 	if !killed {
 		t.Fatal("the point was not passed")
 	}
 }
 
-// sameWords: two nodes on which the same happens hear the same.
-func sameWords(t *testing.T, fixture func(t *testing.T) *Fixture) {
-	t.Run("what it says is the same every time", func(t *testing.T) {
+// checkSameWords verifies that the same events on two nodes make the same messages.
+func checkSameWords(t *testing.T, fixture func(t *testing.T) *Fixture) {
+	t.Run("its messages are the same every time", func(t *testing.T) {
 		for _, breaks := range []bool{false, true} {
 			var before []string
 			for i := range 2 {
@@ -158,26 +159,26 @@ func sameWords(t *testing.T, fixture func(t *testing.T) *Fixture) {
 				} else if breaks {
 					f.Break()
 				}
-				observed(t, f, f.Make())
-				drive(t, f, f.Make())
-				if i > 0 && !slices.Equal(before, f.words) {
-					t.Fatalf("first:\n%s\nthen:\n%s", strings.Join(before, "\n"), strings.Join(f.words, "\n"))
+				isObservedDone(t, f, f.Make())
+				runUpdate(t, f, f.Make())
+				if i > 0 && !slices.Equal(before, f.messages) {
+					t.Fatalf("first:\n%s\nthen:\n%s", strings.Join(before, "\n"), strings.Join(f.messages, "\n"))
 				}
-				before = f.words
+				before = f.messages
 			}
 		}
 	})
 }
 
-// hangs: a call that never answers is left when its time is over, is not called
-// done, and the step can still be done afterwards.
-func hangs(t *testing.T, fixture func(t *testing.T) *Fixture) {
+// checkHang verifies that a hanging call ends with its context and is not reported done, and
+// that the step can still be done afterwards.
+func checkHang(t *testing.T, fixture func(t *testing.T) *Fixture) {
 	t.Run("a call that hangs ends with its time", func(t *testing.T) {
 		f := fixture(t)
 		if f.Hang == nil {
 			t.Skip("nothing can hang")
 		}
-		begun := f.Hang()
+		hanging := f.Hang()
 		u := f.Make()
 		for range calls {
 			ctx, end := context.WithCancel(t.Context())
@@ -185,23 +186,23 @@ func hangs(t *testing.T, fixture func(t *testing.T) *Fixture) {
 			go func() {
 				r, err := u.Update(ctx, f.Task)
 				if err == nil && r.Done {
-					err = fmt.Errorf("called done: %+v", r)
+					err = fmt.Errorf("reported done: %+v", r)
 				}
 				back <- err
 			}()
 			select {
-			case err := <-back: // it did not come to the call that hangs
+			case err := <-back: // it did not reach the hanging call
 				end()
-				f.say(t, err)
+				f.record(t, err)
 				f.Tick()
 				continue
-			case <-begun:
+			case <-hanging:
 			}
 			end()
-			if err := <-back; err != nil && strings.HasPrefix(err.Error(), "called done") {
+			if err := <-back; err != nil && strings.HasPrefix(err.Error(), "reported done") {
 				t.Fatal(err)
 			}
-			if r := drive(t, f, f.Make()); !r.Done || f.State() != f.To {
+			if r := runUpdate(t, f, f.Make()); !r.Done || f.State() != f.To {
 				t.Fatalf("afterwards it ended with %+v at %q", r, f.State())
 			}
 			return

@@ -19,45 +19,44 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// FieldOwner of the condition.
+// FieldOwner is the field manager of the condition.
 const FieldOwner = "refit-boot-images-machines"
 
-// maxMessage message of a condition and note of an event.
+// maxMessage is the length of a condition's message and an event's note.
 const maxMessage = 900
 
-// ConditionWriter tells machines.
+// ConditionWriter writes refit's condition on Machines.
 type ConditionWriter struct {
 	Client client.Client
 	Events events.EventRecorder
 	Now    func() time.Time
 }
 
-// All tells every machine whose image keeps it from joining, and takes back what is
-// not true any more. One that cannot be told stops no other.
-func (t *ConditionWriter) All(ctx context.Context, f *Found, sources map[string]*v1alpha1.MachineSource) error {
+// WriteAll sets the condition on every machine whose image keeps it from joining, and removes
+// it where that is no longer true. A failure on one machine does not stop the others.
+func (t *ConditionWriter) WriteAll(ctx context.Context, f *Inventory, sources map[string]*v1alpha1.MachineSource) error {
 	var errs []error
 	for i := range f.Machines {
 		if m := &f.Machines[i]; m.Object != nil {
-			errs = append(errs, t.SetCondition(ctx, m.Object, f.Why(m, sources)))
+			errs = append(errs, t.SetCondition(ctx, m.Object, f.JoinProblem(m, sources)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// SetCondition writes what is true of a machine: why it cannot join, empty if nothing is
-// wrong with its image.
+// SetCondition writes why a machine cannot join; empty removes the condition.
 func (t *ConditionWriter) SetCondition(ctx context.Context, machine *unstructured.Unstructured, why string) error {
 	s := shapeOf(machine)
 	had := s.find(machine)
 	if why == "" {
-		if had == nil || !ours(machine) {
+		if had == nil || !hasOwnCondition(machine) {
 			return nil
 		}
 		_, err := t.apply(ctx, machine, s, nil)
 		return err
 	}
 	why = text.Truncate(why, maxMessage)
-	if said(had, why) {
+	if isUnchanged(had, why) {
 		return nil
 	}
 	done, err := t.apply(ctx, machine, s, t.condition(s, had, why))
@@ -67,11 +66,11 @@ func (t *ConditionWriter) SetCondition(ctx context.Context, machine *unstructure
 	return err
 }
 
-func said(had map[string]any, why string) bool {
+func isUnchanged(had map[string]any, why string) bool {
 	return had != nil && had["status"] == "False" && had["reason"] == v1alpha1.ReasonBootImageTooOld && had["message"] == why
 }
 
-// condition in the kind's shape, with the time since which it is false.
+// condition returns the condition in the kind's shape, with the time since which it is false.
 func (t *ConditionWriter) condition(s shape, had map[string]any, why string) map[string]any {
 	c := map[string]any{"type": v1alpha1.ConditionMachineImage, "status": "False", "reason": v1alpha1.ReasonBootImageTooOld, "message": why,
 		"lastTransitionTime": t.Now().UTC().Format(time.RFC3339)}
@@ -84,7 +83,7 @@ func (t *ConditionWriter) condition(s shape, had map[string]any, why string) map
 	return c
 }
 
-// apply says all that refit has to say of the machine: one condition or none.
+// apply applies refit's whole share of the machine's status: one condition or none.
 func (t *ConditionWriter) apply(ctx context.Context, machine *unstructured.Unstructured, s shape, condition map[string]any) (done bool, err error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(machine.GroupVersionKind())
@@ -98,11 +97,11 @@ func (t *ConditionWriter) apply(ctx context.Context, machine *unstructured.Unstr
 	}
 	err = t.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(FieldOwner))
 	switch {
-	case apierrors.IsNotFound(err): // it is gone, and so is what is wrong with it
+	case apierrors.IsNotFound(err): // the machine was deleted
 		return false, nil
-	case noSuchField(err): // a version without such conditions
+	case noSuchField(err): // this API version has no such conditions
 		return false, nil
-	case apierrors.IsConflict(err): // somebody else writes a condition of this name: it is theirs
+	case apierrors.IsConflict(err): // another field manager owns a condition of this name
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("write condition %s of %s %s/%s: %w", v1alpha1.ConditionMachineImage, machine.GetKind(), machine.GetNamespace(), machine.GetName(), err)
@@ -114,14 +113,15 @@ func noSuchField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
-// shape of conditions in a kind: where they are, and whether they have a severity.
+// shape is where a kind has its conditions, and whether they have a severity.
 type shape struct {
 	path     []string
 	severity bool
 }
 
-// shapeOf a Machine. Cluster API keeps conditions of Kubernetes' own shape in
-// status.conditions since v1beta2, and beside its older ones in v1beta1.
+// shapeOf returns the shape for a Machine. Cluster API has Kubernetes conditions in
+// status.conditions since v1beta2; in v1beta1 they are in status.v1beta2.conditions, next to
+// the older ones.
 func shapeOf(m *unstructured.Unstructured) shape {
 	gv := m.GroupVersionKind()
 	switch {
@@ -143,8 +143,8 @@ func (s shape) find(m *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// ours: refit has said something of the machine.
-func ours(m *unstructured.Unstructured) bool {
+// hasOwnCondition reports whether refit has applied a condition to the machine.
+func hasOwnCondition(m *unstructured.Unstructured) bool {
 	for _, f := range m.GetManagedFields() {
 		if f.Manager == FieldOwner && f.Operation == metav1.ManagedFieldsOperationApply {
 			return true

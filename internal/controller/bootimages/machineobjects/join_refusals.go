@@ -13,17 +13,17 @@ import (
 	"github.com/refit-dev/refit/internal/convert"
 )
 
-// Refusal of a machine: by the server that machines fetch their configuration
-// from, or by the machine's own check.
+// Refusal is a machine that could not join: the join server or the machine's own check refused
+// it.
 type Refusal struct {
-	// Machine as namespace/name if it is known, From its address.
+	// Machine is namespace/name if known, From the address.
 	Machine, From string
 	At            time.Time
 	Message       string
 }
 
-// Refusals that the records of tokens hold. Where no machine joins through refit
-// there are none, and no right to read them.
+// Refusals reads the refusals from the Secrets of join tokens. A cluster in which no machine
+// joins through refit has none, and refit may not list them.
 func Refusals(ctx context.Context, c client.Client) ([]Refusal, error) {
 	var l corev1.SecretList
 	err := c.List(ctx, &l, client.InNamespace(convert.JoinNamespace), client.HasLabels{convert.LabelJoinPool})
@@ -45,9 +45,9 @@ func Refusals(ctx context.Context, c client.Client) ([]Refusal, error) {
 	return out, nil
 }
 
-// Refused says why a machine was refused, empty if it was not. Addresses are used
-// again: only a refusal since the machine was made is its own.
-func (m *Machine) Refused(all []Refusal) string {
+// RefusalMessage returns why a machine was refused, empty if it was not. Addresses are reused,
+// so only a refusal since the machine's creation counts.
+func (m *Machine) RefusalMessage(all []Refusal) string {
 	if m.Object == nil || m.Joined {
 		return ""
 	}

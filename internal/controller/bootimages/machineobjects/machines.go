@@ -11,16 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// page is how many objects are asked for at once.
-const page = 500
+// pageSize is how many objects one list request returns.
+const pageSize = 500
 
-// Kinds lists the objects of machine kinds, each kind once in a look.
+// Kinds lists the objects of machine kinds, each kind once per reconcile.
 type Kinds struct {
 	client client.Client
 	Lists  map[schema.GroupKind]*Listing
 }
 
-// Listing is what came back about one kind.
+// Listing is the result of listing one kind.
 type Listing struct {
 	Items  []*unstructured.Unstructured
 	ByName map[string]*unstructured.Unstructured
@@ -29,12 +29,12 @@ type Listing struct {
 	Err    error
 }
 
-// NewKinds makes an empty memory for one look.
+// NewKinds returns an empty cache for one reconcile.
 func NewKinds(c client.Client) *Kinds {
 	return &Kinds{client: c, Lists: map[schema.GroupKind]*Listing{}}
 }
 
-// List returns all objects of a kind in the first of the versions that is served.
+// List returns all objects of a kind, in the first of the versions that the cluster serves.
 func (k *Kinds) List(ctx context.Context, group, kind string, versions []string) *Listing {
 	gk := schema.GroupKind{Group: group, Kind: kind}
 	if l, ok := k.Lists[gk]; ok {
@@ -55,7 +55,7 @@ func (k *Kinds) List(ctx context.Context, group, kind string, versions []string)
 	for {
 		u := &unstructured.UnstructuredList{}
 		u.SetGroupVersionKind(mapping.GroupVersionKind.GroupVersion().WithKind(kind + "List"))
-		if err := k.client.List(ctx, u, client.Limit(page), client.Continue(next)); err != nil {
+		if err := k.client.List(ctx, u, client.Limit(pageSize), client.Continue(next)); err != nil {
 			l.Err = fmt.Errorf("list %s: %w", gk, err)
 			return l
 		}
@@ -70,7 +70,7 @@ func (k *Kinds) List(ctx context.Context, group, kind string, versions []string)
 	}
 }
 
-// Put takes over what a write answered.
+// Put stores the object that a write returned.
 func (l *Listing) Put(o *unstructured.Unstructured) {
 	key := o.GetNamespace() + "/" + o.GetName()
 	if old := l.ByName[key]; old != nil {
@@ -80,8 +80,8 @@ func (l *Listing) Put(o *unstructured.Unstructured) {
 	l.Items, l.ByName[key] = append(l.Items, o), o
 }
 
-// SourceName of a machine manager: kind, the first word of its group if it is not
-// Cluster API's, namespace, name.
+// SourceName returns the MachineSource name of a machine manager: kind, the first word of its
+// group if it is not Cluster API's, namespace, name.
 func SourceName(group, kind, namespace, name string) string {
 	parts := []string{strings.ToLower(kind)}
 	if !strings.HasSuffix(group, "cluster.x-k8s.io") {

@@ -11,21 +11,21 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
-// Found is everything about machines in one look.
-type Found struct {
+// Inventory is what one reconcile knows about machines.
+type Inventory struct {
 	Machines []Machine
 	Refusals []Refusal
-	// Unread says why not all machines are known, empty if they are. Births are then
-	// known by node selectors alone.
+	// Unread is why not all machines are known, empty if they are. Then only node
+	// selectors tell the source of a node.
 	Unread string
 }
 
-// FindMachines out which machine came from where, became which node, and was refused.
-func FindMachines(ctx context.Context, c client.Client, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Found, error) {
-	f := &Found{}
+// FindMachines finds the source of each machine, its node, and whether it was refused.
+func FindMachines(ctx context.Context, c client.Client, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Inventory, error) {
+	f := &Inventory{}
 	var err error
-	if f.Machines, err = AllMachines(ctx, k, table, groups, nodes); err != nil {
-		f.Unread = "which machine became which node is not known: " + err.Error() + "; apply the access rules for boot images again"
+	if f.Machines, err = ListMachines(ctx, k, table, groups, nodes); err != nil {
+		f.Unread = "the nodes of machines are unknown: " + err.Error() + "; apply the access rules for boot images again"
 	}
 	if len(f.Machines) == 0 {
 		return f, nil
@@ -34,8 +34,8 @@ func FindMachines(ctx context.Context, c client.Client, k *Kinds, table *machine
 	return f, err
 }
 
-// SourcesOf nodes, by the node's name.
-func (f *Found) SourcesOf() map[string][]string {
+// SourcesOf returns the sources of each node, by the node's name.
+func (f *Inventory) SourcesOf() map[string][]string {
 	out := map[string][]string{}
 	for _, m := range f.Machines {
 		if m.Node != "" {
@@ -46,15 +46,14 @@ func (f *Found) SourcesOf() map[string][]string {
 }
 
 const (
-	// mostRefused machines are named in a source.
-	mostRefused = 8
-	// longest text of one.
-	longest = 500
+	// maxRefused is how many refused machines a source lists.
+	maxRefused = 8
+	// maxText is the longest message of one, in bytes.
+	maxText = 500
 )
 
-// Record the machines of a source that have no node yet, and those that were
-// refused.
-func (f *Found) Record(s *v1alpha1.MachineSource, st *v1alpha1.MachineSourceStatus) {
+// RecordJoining records a source's machines that have no node yet, and those that were refused.
+func (f *Inventory) RecordJoining(s *v1alpha1.MachineSource, st *v1alpha1.MachineSourceStatus) {
 	st.Joining, st.Refused = 0, nil
 	for i := range f.Machines {
 		m := &f.Machines[i]
@@ -62,8 +61,8 @@ func (f *Found) Record(s *v1alpha1.MachineSource, st *v1alpha1.MachineSourceStat
 			continue
 		}
 		st.Joining++
-		if why := m.Refused(f.Refusals); why != "" && len(st.Refused) < mostRefused {
-			st.Refused = append(st.Refused, v1alpha1.RefusedMachine{Machine: m.Object.GetNamespace() + "/" + m.Object.GetName(), Message: why[:min(len(why), longest)]})
+		if why := m.RefusalMessage(f.Refusals); why != "" && len(st.Refused) < maxRefused {
+			st.Refused = append(st.Refused, v1alpha1.RefusedMachine{Machine: m.Object.GetNamespace() + "/" + m.Object.GetName(), Message: why[:min(len(why), maxText)]})
 		}
 	}
 }
@@ -77,13 +76,13 @@ func (m *Machine) from(source string) bool {
 	return false
 }
 
-// Why a machine cannot join: it was refused, or its source starts machines from an
-// image that is too old for what runs. Empty if nothing is known against it.
-func (f *Found) Why(m *Machine, sources map[string]*v1alpha1.MachineSource) string {
+// JoinProblem returns why a machine cannot join: it was refused, or its source uses an image
+// that is too old for the running release. It is empty if no problem is known.
+func (f *Inventory) JoinProblem(m *Machine, sources map[string]*v1alpha1.MachineSource) string {
 	if m.Joined {
 		return ""
 	}
-	if why := m.Refused(f.Refusals); why != "" {
+	if why := m.RefusalMessage(f.Refusals); why != "" {
 		return why
 	}
 	for _, name := range m.Sources {

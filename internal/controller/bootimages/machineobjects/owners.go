@@ -11,37 +11,37 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 )
 
-// Groups whose machines are looked at.
+// Groups whose machines are listed.
 const (
 	ClusterAPI = "cluster.x-k8s.io"
 	OpenShift  = "machine.openshift.io"
 	karpenter  = "karpenter.sh"
 )
 
-// labelCluster names the Cluster of what belongs to one.
+// labelCluster names the Cluster that an object belongs to.
 const labelCluster = "cluster.x-k8s.io/cluster-name"
 
-// Node is what is known of a node.
+// Node is what identifies a node.
 type Node struct{ Name, UID, ProviderID string }
 
 // Machine is one machine.
 type Machine struct {
-	// Object is the Machine itself, nil where there is none (pools, Karpenter).
+	// Object is the Machine itself, nil if there is none (pools, Karpenter).
 	Object *unstructured.Unstructured
-	// Sources are the names of the MachineSources that it may come from: its owner,
-	// that one's, and so on.
+	// Sources are the names of the MachineSources that it may come from: its owner, the
+	// owner's owner, and so on.
 	Sources []string
-	// Node that it became in this cluster, empty if it has none here.
+	// Node is its node in this cluster, empty if it has none here.
 	Node string
-	// Joined is true if it has a node, here or, as its own object says, elsewhere.
+	// Joined is true if it has a node in this cluster, or elsewhere by its nodeRef.
 	Joined bool
-	// Addresses of it.
+	// Addresses are those in its status.
 	Addresses []string
 }
 
-// AllMachines machines, of every kind that the cluster serves and a source needs.
-func AllMachines(ctx context.Context, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
-	r := reader{kinds: k, table: table, byName: map[string]Node{}, byProvider: map[string]string{}}
+// ListMachines lists the machines of every kind that the cluster serves and a source needs.
+func ListMachines(ctx context.Context, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) ([]Machine, error) {
+	r := machineReader{kinds: k, table: table, byName: map[string]Node{}, byProvider: map[string]string{}}
 	for _, n := range nodes {
 		r.byName[n.Name] = n
 		if n.ProviderID != "" {
@@ -63,22 +63,22 @@ func AllMachines(ctx context.Context, k *Kinds, table *machinekinds.Table, group
 	return out, errors.Join(errs...)
 }
 
-type reader struct {
+type machineReader struct {
 	kinds      *Kinds
 	table      *machinekinds.Table
 	byName     map[string]Node
 	byProvider map[string]string
 }
 
-func (r *reader) clusterAPI(ctx context.Context) ([]Machine, error) {
+func (r *machineReader) clusterAPI(ctx context.Context) ([]Machine, error) {
 	return r.machines(ctx, ClusterAPI, []string{"v1beta2", "v1beta1"})
 }
 
-func (r *reader) openShift(ctx context.Context) ([]Machine, error) {
+func (r *machineReader) openShift(ctx context.Context) ([]Machine, error) {
 	return r.machines(ctx, OpenShift, []string{"v1beta1"})
 }
 
-func (r *reader) machines(ctx context.Context, group string, versions []string) ([]Machine, error) {
+func (r *machineReader) machines(ctx context.Context, group string, versions []string) ([]Machine, error) {
 	l := r.kinds.List(ctx, group, "Machine", versions)
 	if l.Err != nil {
 		return nil, l.Err
@@ -94,9 +94,9 @@ func (r *reader) machines(ctx context.Context, group string, versions []string) 
 	return out, nil
 }
 
-// node of a machine in this cluster: by name, unless UID or provider say that it
-// is another one's; else by the provider's name of the machine.
-func (r *reader) node(name, uid, provider string) string {
+// node returns a machine's node in this cluster: by name, unless UID or provider ID contradict,
+// else by provider ID.
+func (r *machineReader) node(name, uid, provider string) string {
 	n, ok := r.byName[name]
 	switch {
 	case name == "" || !ok:
@@ -107,11 +107,11 @@ func (r *reader) node(name, uid, provider string) string {
 	return name
 }
 
-// deepest is how many owners are climbed.
-const deepest = 4
+// maxOwners is how many levels of owners are followed.
+const maxOwners = 4
 
-// sources climbs from owner to owner, as far as kinds are known.
-func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []string {
+// sources follows the owner references as far as their kinds are known.
+func (r *machineReader) sources(ctx context.Context, o *unstructured.Unstructured) []string {
 	var out []string
 	add := func(group, kind, ns, name string) {
 		if s := SourceName(group, kind, ns, name); !slices.Contains(out, s) {
@@ -119,7 +119,7 @@ func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []st
 		}
 	}
 	ns, at := o.GetNamespace(), o
-	for range deepest {
+	for range maxOwners {
 		row, name := r.owner(at)
 		if row == nil {
 			break
@@ -136,8 +136,8 @@ func (r *reader) sources(ctx context.Context, o *unstructured.Unstructured) []st
 	return out
 }
 
-// owner of an object that makes machines.
-func (r *reader) owner(o *unstructured.Unstructured) (*machinekinds.Manager, string) {
+// owner returns the machine manager that owns an object.
+func (r *machineReader) owner(o *unstructured.Unstructured) (*machinekinds.Manager, string) {
 	for _, ref := range o.GetOwnerReferences() {
 		group, _, _ := strings.Cut(ref.APIVersion, "/")
 		if row := r.table.Manager(group, ref.Kind); row != nil && ref.Kind != "Cluster" {
@@ -160,8 +160,9 @@ func addresses(o *unstructured.Unstructured) []string {
 	return out
 }
 
-// pools of machines without objects of their own name their nodes.
-func (r *reader) pools(ctx context.Context) ([]Machine, error) {
+// pools returns the machines of MachinePools, which list their nodes and may have no Machine
+// objects.
+func (r *machineReader) pools(ctx context.Context) ([]Machine, error) {
 	l := r.kinds.List(ctx, ClusterAPI, "MachinePool", []string{"v1beta2", "v1beta1"})
 	if l.Err != nil {
 		return nil, l.Err
@@ -181,8 +182,8 @@ func (r *reader) pools(ctx context.Context) ([]Machine, error) {
 	return out, nil
 }
 
-// claims of Karpenter: the node class is the source.
-func (r *reader) claims(ctx context.Context) ([]Machine, error) {
+// claims returns Karpenter's NodeClaims; their source is the node class.
+func (r *machineReader) claims(ctx context.Context) ([]Machine, error) {
 	l := r.kinds.List(ctx, karpenter, "NodeClaim", []string{"v1"})
 	if l.Err != nil {
 		return nil, l.Err

@@ -46,7 +46,7 @@ func cluster(t *testing.T, text string) client.Client {
 	return b.Build()
 }
 
-const world = `
+const objects = `
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: MachineDeployment
 metadata: {name: md, namespace: ns}
@@ -104,7 +104,7 @@ var nodes = []machineobjects.Node{{Name: "n1", ProviderID: "p://1"}, {Name: "n2"
 // Which node came from where (issue part 8): by Machine, owners and node.
 func TestSources(t *testing.T) {
 	t.Parallel()
-	c := cluster(t, strings.TrimSpace(world))
+	c := cluster(t, strings.TrimSpace(objects))
 	f, err := machineobjects.FindMachines(context.Background(), c, machineobjects.NewKinds(c), machinekinds.BuiltIn(), []string{"controlplane.cluster.x-k8s.io", "machine.openshift.io", "karpenter.k8s.aws"}, nodes)
 	if err != nil || f.Unread != "" {
 		t.Fatal(err, f.Unread)
@@ -125,7 +125,7 @@ func TestSources(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"m1": true, "m2": true, "other-cluster": true, "other-uid": true, "new": false, "cp-0": true}, joined); diff != "" {
 		t.Error(diff)
 	}
-	// nobody selects what machines are made by: nothing is read
+	// no policy selects a machine manager: nothing is read
 	f, err = machineobjects.FindMachines(context.Background(), c, machineobjects.NewKinds(c), machinekinds.BuiltIn(), nil, nodes)
 	if err != nil || len(f.Machines) != 0 {
 		t.Errorf("%v %v", err, f.Machines)
@@ -157,7 +157,7 @@ func TestRefused(t *testing.T) {
 		"it joined after all":             {[]machineobjects.Refusal{{Machine: "ns/m", At: at(1), Message: "old"}}, true, ""},
 	} {
 		m.Joined = tc.joined
-		if got := m.Refused(tc.refusals); got != tc.want {
+		if got := m.RefusalMessage(tc.refusals); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

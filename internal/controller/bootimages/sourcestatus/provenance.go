@@ -14,30 +14,30 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/osversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
-// most birth images that are shown.
-const most = 16
+// maxInstalled is how many installed images a status lists.
+const maxInstalled = 16
 
-// Node is what matters of one.
+// Node is what a node's agent reports about its machine.
 type Node struct {
 	Name string
-	// Born is the OS version of its image, empty if it does not say.
-	Born    string
-	Labels  labels.Set
-	Created time.Time
-	// Machine are facts of its machine.
+	// InstalledImage is the OS version of the image it was installed from, empty if unknown.
+	InstalledImage string
+	Labels         labels.Set
+	Created        time.Time
+	// Machine are facts of its hardware and firmware.
 	Machine map[string]string
-	// Sources that its Machine comes from, by name; none if no Machine stands for it.
+	// Sources are the MachineSources of its Machine, empty if it has no Machine.
 	Sources []string
 }
 
-// RecordProvenance counts the images that the nodes of a source were born from, and
-// compares those that joined since a declaration with it.
+// RecordProvenance counts the images that a source's nodes were installed from, and compares
+// nodes that joined since a declaration with it.
 func RecordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []Node, now time.Time) {
 	nodes := nodesOfSource(s, all)
-	st.InstalledImages, st.Nodes, st.Machines = count(nodes), int32(min(len(nodes), math.MaxInt32)), facts(nodes)
+	st.InstalledImages, st.Nodes, st.Machines = countInstalled(nodes), int32(min(len(nodes), math.MaxInt32)), leastFacts(nodes)
 	d := s.Spec.Declared
 	if d == nil {
 		return
@@ -50,7 +50,7 @@ func RecordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSource
 	st.Contradiction = contradiction(d, st.DeclaredSince.Time, nodes)
 }
 
-// nodesOfSource a source: the nodes of its machines, and those that its selector means.
+// nodesOfSource returns the nodes of a source's machines, and those that its selector matches.
 func nodesOfSource(s *v1alpha1.MachineSource, all []Node) []Node {
 	selected := labels.Nothing()
 	if s.Spec.NodeSelector != nil {
@@ -67,9 +67,9 @@ func nodesOfSource(s *v1alpha1.MachineSource, all []Node) []Node {
 	return out
 }
 
-// facts are the least values, and who does not say them. Facts that no node says
-// are not there.
-func facts(nodes []Node) []v1alpha1.MachineFact {
+// leastFacts returns the lowest value of each fact and how many nodes do not report it. Facts
+// that no node reports are left out.
+func leastFacts(nodes []Node) []v1alpha1.MachineFact {
 	var out []v1alpha1.MachineFact
 	for _, name := range []string{skew.FactCPU, skew.FactShim, skew.FactGrub, skew.FactLoader} {
 		f := v1alpha1.MachineFact{Name: name}
@@ -82,7 +82,7 @@ func facts(nodes []Node) []v1alpha1.MachineFact {
 			switch {
 			case v == f.Least:
 				f.Nodes++
-			case less(name, v, f.Least):
+			case isLess(name, v, f.Least):
 				f.Least, f.Nodes, f.Example = v, 1, n.Name
 			}
 		}
@@ -93,9 +93,9 @@ func facts(nodes []Node) []v1alpha1.MachineFact {
 	return out
 }
 
-// less of two values. Of two architectures the one with levels counts: rules are
-// about those.
-func less(name, v, least string) bool {
+// isLess compares two values. Of two architectures the one with levels wins, because rules are
+// about levels.
+func isLess(name, v, least string) bool {
 	if least == "" {
 		return true
 	}
@@ -103,16 +103,16 @@ func less(name, v, least string) bool {
 	return err == nil && (same && c < 0 || !same && strings.Contains(v, "-v"))
 }
 
-func count(nodes []Node) []v1alpha1.InstalledImage {
+func countInstalled(nodes []Node) []v1alpha1.InstalledImage {
 	count := map[string]*v1alpha1.InstalledImage{}
 	for _, n := range nodes {
-		if n.Born == "" {
+		if n.InstalledImage == "" {
 			continue
 		}
-		if count[n.Born] == nil {
-			count[n.Born] = &v1alpha1.InstalledImage{OS: n.Born, Example: n.Name}
+		if count[n.InstalledImage] == nil {
+			count[n.InstalledImage] = &v1alpha1.InstalledImage{OS: n.InstalledImage, Example: n.Name}
 		}
-		count[n.Born].Nodes++
+		count[n.InstalledImage].Nodes++
 	}
 	var out []v1alpha1.InstalledImage
 	for _, b := range count {
@@ -121,19 +121,19 @@ func count(nodes []Node) []v1alpha1.InstalledImage {
 	sort.Slice(out, func(i, j int) bool {
 		return cmp.Or(cmp.Compare(out[j].Nodes, out[i].Nodes), cmp.Compare(out[i].OS, out[j].OS)) < 0
 	})
-	return out[:min(len(out), most)]
+	return out[:min(len(out), maxInstalled)]
 }
 
-// contradiction: a node that joined after the declaration and says otherwise.
+// contradiction names a node that joined after the declaration with another image.
 func contradiction(d *v1alpha1.DeclaredImage, since time.Time, nodes []Node) string {
 	if d.OS == "" {
 		return ""
 	}
 	for _, n := range nodes {
-		if n.Born == "" || n.Created.Before(since) || sameVersion(n.Born, d.OS) {
+		if n.InstalledImage == "" || n.Created.Before(since) || sameVersion(n.InstalledImage, d.OS) {
 			continue
 		}
-		return fmt.Sprintf("declared is OS %s, and node %s, which joined since, was born from %s", d.OS, n.Name, n.Born)
+		return fmt.Sprintf("declared is OS %s, but node %s, which joined later, was installed from %s", d.OS, n.Name, n.InstalledImage)
 	}
 	return ""
 }
@@ -142,8 +142,8 @@ func sameVersion(a, b string) bool {
 	if a == b {
 		return true
 	}
-	x, errX := osversion.Parse(a)
-	y, errY := osversion.Parse(b)
+	x, errX := componentversion.ParseOS(a)
+	y, errY := componentversion.ParseOS(b)
 	if errX != nil || errY != nil {
 		return false
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 )
 
-// A node of a Machine belongs to that machine's source, whatever a selector says.
+// A node of a Machine belongs to that machine's source, with every selector.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	rack := labels.Set{"rack": "r1"}
 	nodes := []sourcestatus.Node{
-		{Name: "a", Born: "9.2.20240101-0", Labels: rack, Sources: []string{"machineset.ns.ms", "machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v3", "loaderBuilt": "2023-01-02"}},
-		{Name: "b", Born: "9.4.20250101-0", Sources: []string{"machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v2", "loaderBuilt": "2022-12-31"}},
-		{Name: "c", Born: "9.6.20251023-0", Labels: rack, Machine: map[string]string{"cpu": "arm64"}},
+		{Name: "a", InstalledImage: "9.2.20240101-0", Labels: rack, Sources: []string{"machineset.ns.ms", "machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v3", "loaderBuilt": "2023-01-02"}},
+		{Name: "b", InstalledImage: "9.4.20250101-0", Sources: []string{"machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v2", "loaderBuilt": "2022-12-31"}},
+		{Name: "c", InstalledImage: "9.6.20251023-0", Labels: rack, Machine: map[string]string{"cpu": "arm64"}},
 		{Name: "d", Labels: rack, Machine: map[string]string{"cpu": "x86-64-v4"}},
 		{Name: "e"},
 	}
@@ -35,7 +35,7 @@ func TestRecord(t *testing.T) {
 		"by selector, but for nodes of machines": {"pxe", selector, 2, []v1alpha1.MachineFact{{Name: "cpu", Least: "x86-64-v4", Nodes: 1, Example: "d"}}},
 		"by both":                                {"machineset.ns.ms", selector, 3, []v1alpha1.MachineFact{{Name: "cpu", Least: "x86-64-v3", Nodes: 1, Example: "a"}, {Name: "loaderBuilt", Least: "2023-01-02", Nodes: 1, Example: "a", Silent: 2}}},
 		"a selector of anything":                 {"all", &metav1.LabelSelector{}, 3, []v1alpha1.MachineFact{{Name: "cpu", Least: "x86-64-v4", Nodes: 1, Example: "d", Silent: 1}}},
-		"nobody's":                               {"other", nil, 0, nil},
+		"no source":                              {"other", nil, 0, nil},
 	} {
 		var st v1alpha1.MachineSourceStatus
 		sourcestatus.RecordProvenance(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)

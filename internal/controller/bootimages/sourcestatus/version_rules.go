@@ -12,29 +12,29 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/convert"
-	"github.com/refit-dev/refit/internal/osversion"
 )
 
 const (
-	// ahead is how many minor versions after the one that runs are judged.
-	ahead = 2
-	// mostBlocked targets and mostFindings are shown, with so many bytes of a message.
-	mostBlocked  = 100
-	mostFindings = 32
-	longFinding  = 500
-	longMessage  = 1000
+	// minorsAhead is how many minor versions after the running one are evaluated.
+	minorsAhead = 2
+	// Limits of what a status lists, and of its messages in bytes.
+	maxBlocked  = 100
+	maxFindings = 32
+	maxFinding  = 500
+	maxMessage  = 1000
 )
 
-// VersionRules knows the streams of now.
+// VersionRules evaluates the rules of the current streams.
 type VersionRules struct {
 	Streams map[string]*bootstreams.Stream
 	Now     time.Time
 }
 
-// Findings are what does not hold for a source at a version; p may be nil. next: it is
-// not the version that runs.
+// Findings returns the rules that a source violates at a version; p may be nil. next is true if
+// the version is not the running one.
 func (j VersionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
 	var rules []v1alpha1.SkewRule
 	var releases []convert.StreamRelease
@@ -49,33 +49,33 @@ func (j VersionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImageP
 	return convert.EvaluateSkew(s, p, rules, convert.SkewTarget(version, releases, p, s, next), j.Now)
 }
 
-// Ages are the findings about how long an image has been out, for a source that starts
-// machines from it.
+// Ages returns the findings about how long an image has been available, for a source that
+// starts machines from it.
 func (j VersionRules) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
 	return slices.DeleteFunc(j.Findings(s, p, version, false), func(f skew.Finding) bool { return f.Kind != skew.TooFresh && f.Kind != skew.AgeUnknown })
 }
 
-// Record fills in what does not hold for what runs and what comes next, and returns
-// the condition for what runs.
+// Record records the findings for the running and the next versions, and returns the condition
+// for the running one.
 func (j VersionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) metav1.Condition {
 	s.Status.Skew = nil
-	c := metav1.Condition{Type: v1alpha1.ConditionNewEnough, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected, Message: "its image is new enough for what runs"}
-	for i, target := range append([]string{version}, next(version)...) {
+	c := metav1.Condition{Type: v1alpha1.ConditionNewEnough, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected, Message: "its image is new enough for the running release"}
+	for i, target := range append([]string{version}, nextMinors(version)...) {
 		fs := j.Findings(s, p, target, i > 0)
 		for _, f := range fs {
-			if len(s.Status.Skew) < mostFindings {
-				s.Status.Skew = append(s.Status.Skew, v1alpha1.SkewFinding{Target: target, Rule: f.Rule, Message: text.Truncate(f.Message, longFinding), Waived: text.Truncate(f.Waived, longFinding)})
+			if len(s.Status.Skew) < maxFindings {
+				s.Status.Skew = append(s.Status.Skew, v1alpha1.SkewFinding{Target: target, Rule: f.Rule, Message: text.Truncate(f.Message, maxFinding), Waived: text.Truncate(f.Waived, maxFinding)})
 			}
 		}
 		if i > 0 || len(fs) == 0 {
 			continue
 		}
 		if !skew.Blocks(fs) {
-			c.Reason, c.Message = v1alpha1.ReasonBootImageWaived, text.Truncate(fs[0].Message+" ("+fs[0].Waived+")", longMessage)
+			c.Reason, c.Message = v1alpha1.ReasonBootImageWaived, text.Truncate(fs[0].Message+" ("+fs[0].Waived+")", maxMessage)
 			continue
 		}
 		f := FirstUnwaived(fs)
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+convert.SkewFix(s), longMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+convert.SkewFix(s), maxMessage)
 		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
 		}
@@ -83,7 +83,7 @@ func (j VersionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePol
 	return c
 }
 
-// FirstUnwaived finding that nobody waived.
+// FirstUnwaived returns the first finding without a waiver.
 func FirstUnwaived(fs []skew.Finding) skew.Finding {
 	for _, f := range fs {
 		if f.Waived == "" {
@@ -93,38 +93,38 @@ func FirstUnwaived(fs []skew.Finding) skew.Finding {
 	return skew.Finding{}
 }
 
-// BlockedTargets are the targets that a policy's sources, which were judged, are too old for.
+// BlockedTargets returns the versions that the images of a policy's sources are too old for.
 func BlockedTargets(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v1alpha1.BlockedTarget {
 	var out []v1alpha1.BlockedTarget
 	for _, s := range sources {
-		if s.Status.Policy != p.Name || len(out) >= mostBlocked {
+		if s.Status.Policy != p.Name || len(out) >= maxBlocked {
 			continue
 		}
-		said := map[string]bool{}
+		seen := map[string]bool{}
 		for _, f := range s.Status.Skew {
-			v, err := osversion.Parse(f.Target)
-			if err != nil || f.Waived != "" || said[f.Target] || strings.TrimPrefix(f.Target, "v") == "" {
+			v, err := componentversion.ParseOS(f.Target)
+			if err != nil || f.Waived != "" || seen[f.Target] || strings.TrimPrefix(f.Target, "v") == "" {
 				continue
 			}
-			said[f.Target] = true
-			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: text.Truncate(s.Name+": "+f.Message+"; "+convert.SkewFix(s), longMessage)}
+			seen[f.Target] = true
+			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: text.Truncate(s.Name+": "+f.Message+"; "+convert.SkewFix(s), maxMessage)}
 			if m := s.Spec.Manager; m != nil {
 				b.Kind, b.Namespace, b.Name = m.Kind, m.Namespace, m.Name
 			}
 			out = append(out, b)
 		}
 	}
-	return out[:min(len(out), mostBlocked)]
+	return out[:min(len(out), maxBlocked)]
 }
 
-// next minor versions of one that runs.
-func next(version string) []string {
-	v, err := osversion.Parse(version)
+// nextMinors returns the minor versions after a running one.
+func nextMinors(version string) []string {
+	v, err := componentversion.ParseOS(version)
 	if err != nil {
 		return nil
 	}
 	var out []string
-	for i := 1; i <= ahead; i++ {
+	for i := 1; i <= minorsAhead; i++ {
 		out = append(out, fmt.Sprintf("%d.%d.0", v.Major, v.Minor+i))
 	}
 	return out

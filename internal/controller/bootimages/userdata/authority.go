@@ -22,34 +22,33 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 )
 
-// Verdict about the authority in one configuration.
+// Verdict is the decision about the CA certificates in one configuration.
 type Verdict struct {
 	bootimage.Decision
-	// Wanted is the fingerprint of the authority; Written is when it was written in
-	// this look, nil if it was not.
+	// Wanted is the fingerprint of the wanted authority; Written is when this reconcile
+	// wrote it, nil if it did not.
 	Wanted  string
 	Written *metav1.Time
 }
 
-// Ask about the authority in the configuration of one manager.
-type Ask struct {
+// AuthorityRequest identifies the configuration of one machine manager and its history.
+type AuthorityRequest struct {
 	Secret  client.ObjectKey
 	Mode    string
 	Past    []v1alpha1.AuthorityWrite
 	Contest bootimage.Contest
 }
 
-// Authority looks at a configuration, and puts the server's authority into it if
-// that is to be done.
-func (k *Keeper) Authority(ctx context.Context, spec *v1alpha1.BootImageAuthority, a Ask) (*Verdict, error) {
-	if v := k.written[a.Secret]; v != nil { // for another manager, a moment ago
+// UpdateAuthority checks a configuration, and writes the server's authority into it if needed.
+func (k *Keeper) UpdateAuthority(ctx context.Context, spec *v1alpha1.BootImageAuthority, a AuthorityRequest) (*Verdict, error) {
+	if v := k.written[a.Secret]; v != nil { // written for another manager in this reconcile
 		return v, nil
 	}
 	in := bootimage.Authority{Now: k.Now, Mode: a.Mode, Secret: a.Secret.String(), Contest: a.Contest}
 	for _, w := range a.Past {
 		in.Past = append(in.Past, bootimage.Past{At: w.WrittenAt.Time, To: w.To})
 	}
-	s, changed := k.gather(ctx, spec, a.Secret, &in)
+	s, changed := k.gatherAuthority(ctx, spec, a.Secret, &in)
 	v := &Verdict{Decision: bootimage.DecideAuthority(in), Wanted: in.Wanted}
 	if v.Action == bootimage.Write {
 		s = s.DeepCopy()
@@ -64,13 +63,13 @@ func (k *Keeper) Authority(ctx context.Context, spec *v1alpha1.BootImageAuthorit
 	return v, nil
 }
 
-// longHistory is how many writes are remembered.
-const longHistory = 16
+// maxHistory is how many writes a status lists.
+const maxHistory = 16
 
-// RecordVerdict a verdict in the status of a source. Without one, what was said stays if
-// the policy looks after authorities (it could not be looked at this time), else it
-// is taken back.
-func RecordVerdict(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verdict, wanted bool, generation int64, now time.Time) {
+// RecordAuthority records a verdict in the status of a source. Without a verdict the last one
+// stays if the policy manages authorities, because the configuration could not be read this
+// time; else it is removed.
+func RecordAuthority(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verdict, wanted bool, generation int64, now time.Time) {
 	switch {
 	case v == nil && wanted:
 		st.Authority = old.Authority
@@ -86,7 +85,7 @@ func RecordVerdict(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verd
 	}
 	if v.Written != nil {
 		st.Authority.Writes = append(st.Authority.Writes, v1alpha1.AuthorityWrite{WrittenAt: *v.Written, To: v.Wanted})
-		st.Authority.Writes = st.Authority.Writes[max(0, len(st.Authority.Writes)-longHistory):]
+		st.Authority.Writes = st.Authority.Writes[max(0, len(st.Authority.Writes)-maxHistory):]
 	}
 	c := metav1.Condition{Type: v1alpha1.ConditionAuthority, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
 	if v.State == bootimage.Current || v.State == bootimage.Excluded {
@@ -98,9 +97,9 @@ func RecordVerdict(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verd
 	meta.SetStatusCondition(&st.Conditions, c)
 }
 
-// gather what is known, and the configuration as it would be.
-func (k *Keeper) gather(ctx context.Context, spec *v1alpha1.BootImageAuthority, key client.ObjectKey, in *bootimage.Authority) (*corev1.Secret, []byte) {
-	wanted, err := k.wanted(ctx, spec)
+// gatherAuthority gathers the facts, and returns the configuration with the wanted authority.
+func (k *Keeper) gatherAuthority(ctx context.Context, spec *v1alpha1.BootImageAuthority, key client.ObjectKey, in *bootimage.Authority) (*corev1.Secret, []byte) {
+	wanted, err := k.authority(ctx, spec)
 	if err != nil {
 		in.Unusable = err.Error()
 		return nil, nil
@@ -117,7 +116,7 @@ func (k *Keeper) gather(ctx context.Context, spec *v1alpha1.BootImageAuthority, 
 		in.Left = err.Error()
 		return nil, nil
 	case !slices.ContainsFunc(servers, func(h string) bool { return slices.Contains(spec.Servers, h) }):
-		in.Left = fmt.Sprintf("it fetches from %s, and the policy's servers are %s", orNobody(servers), strings.Join(spec.Servers, ", "))
+		in.Left = fmt.Sprintf("it fetches from %s, but the policy's servers are %s", orNoServer(servers), strings.Join(spec.Servers, ", "))
 		return nil, nil
 	}
 	changed, err := ignition.ReplaceAuthority(s.Data[userDataKey], wanted)
@@ -130,14 +129,14 @@ func (k *Keeper) gather(ctx context.Context, spec *v1alpha1.BootImageAuthority, 
 	return s, changed
 }
 
-func orNobody(hosts []string) string {
+func orNoServer(hosts []string) string {
 	if len(hosts) == 0 {
-		return "nobody"
+		return "no server"
 	}
 	return strings.Join(hosts, ", ")
 }
 
-// secret is read once in a look.
+// secret reads a Secret once per reconcile.
 func (k *Keeper) secret(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
 	if s := k.secrets[key]; s != nil {
 		return s, nil
@@ -150,15 +149,15 @@ func (k *Keeper) secret(ctx context.Context, key client.ObjectKey) (*corev1.Secr
 	return s, nil
 }
 
-// wanted authority: certificates in PEM of which none has ended. It is read once in
-// a look, and found wanting for every manager alike.
-func (k *Keeper) wanted(ctx context.Context, spec *v1alpha1.BootImageAuthority) (string, error) {
+// authority returns the wanted CA certificates in PEM. It reads them once per reconcile, so
+// every manager gets the same result.
+func (k *Keeper) authority(ctx context.Context, spec *v1alpha1.BootImageAuthority) (string, error) {
 	from := spec.ConfigMap
 	if a, ok := k.authorities[from]; ok {
 		return a.text, a.err
 	}
 	text, err := k.readAuthority(ctx, from)
-	k.authorities[from] = found{text, err}
+	k.authorities[from] = authorityResult{text, err}
 	return text, err
 }
 
@@ -178,14 +177,14 @@ func (k *Keeper) readAuthority(ctx context.Context, from v1alpha1.AuthorityConfi
 		c, err := x509.ParseCertificate(b.Bytes)
 		switch {
 		case b.Type != "CERTIFICATE" || err != nil:
-			return "", fmt.Errorf("%s, holds what is no certificate", where)
+			return "", fmt.Errorf("%s, contains a block that is not a certificate", where)
 		case !k.Now.Before(c.NotAfter):
-			return "", fmt.Errorf("%s, ended at %s", where, c.NotAfter.UTC().Format(time.RFC3339))
+			return "", fmt.Errorf("%s, has a certificate that expired at %s", where, c.NotAfter.UTC().Format(time.RFC3339))
 		}
 		n++
 	}
 	if n == 0 || strings.Contains(string(rest), "-----BEGIN") {
-		return "", errors.New(where + ", is no list of certificates in PEM")
+		return "", errors.New(where + ", is not a list of PEM certificates")
 	}
 	return text, nil
 }
@@ -195,7 +194,7 @@ func fingerprint(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// writers of the Secret: who owns it, who wrote it last but refit, and when.
+// writers returns who owns the Secret, and who other than refit wrote it last, and when.
 func writers(s *corev1.Secret) (owner, last string, at time.Time) {
 	for _, o := range s.OwnerReferences {
 		owner = o.Kind + "/" + o.Name
@@ -214,8 +213,8 @@ func writers(s *corev1.Secret) (owner, last string, at time.Time) {
 	ours := func(name string) bool { return strings.HasPrefix(name, "refit") }
 	fields := [][]string{{"data", userDataKey}}
 	if owner == "" {
-		owner = bootimage.Owner(all, fields, ours)
+		owner = bootimage.ForeignOwner(all, fields, ours)
 	}
-	last, at = bootimage.Last(all, fields, ours)
+	last, at = bootimage.LastForeignWriter(all, fields, ours)
 	return owner, last, at
 }

@@ -66,7 +66,7 @@ func step(t testing.TB, data map[string][]byte, now time.Time) (map[string][]byt
 	return next, changed
 }
 
-// Five years at a look every other day: whoever fetched the
+// Five years with a check every other day: a caller that fetched the
 // bundle within the overlap trusts the server, and the CA itself was rotated.
 func TestACallerThatFollowsAlwaysTrusts(t *testing.T) {
 	t.Parallel()
@@ -109,16 +109,16 @@ func TestWhatIsDueIsMade(t *testing.T) {
 		// which parts differ afterwards
 		leaf, signer bool
 	}{
-		"nothing, the next day":                      {nil, start.Add(day), names, false, false},
-		"a certificate in the last third":            {nil, start.Add(21 * day), names, true, false},
-		"another name":                               {nil, start, []string{"other.svc"}, true, false},
-		"the same names in another order":            {nil, start, []string{names[1], names[0]}, false, false},
-		"a key that is not the certificate's":        {func(d map[string][]byte) { d[KeyKey] = other[KeyKey] }, start, names, true, false},
-		"a certificate of another CA":                {func(d map[string][]byte) { d[KeyCert], d[KeyKey] = other[KeyCert], other[KeyKey] }, start, names, true, false},
-		"a CA that somebody broke":                   {func(d map[string][]byte) { d[signerKey] = []byte("x") }, start, names, true, true},
-		"a CA that has expired while all were off":   {nil, start.Add(caLife + day), names, true, true},
-		"a clock that was ahead when all was made":   {nil, start.Add(-day), names, true, true},
-		"a bundle that somebody emptied is restored": {func(d map[string][]byte) { d[KeyBundle] = nil }, start, names, false, false},
+		"nothing, the next day":                    {nil, start.Add(day), names, false, false},
+		"a certificate in the last third":          {nil, start.Add(21 * day), names, true, false},
+		"another name":                             {nil, start, []string{"other.svc"}, true, false},
+		"the same names in another order":          {nil, start, []string{names[1], names[0]}, false, false},
+		"a key that is not the certificate's":      {func(d map[string][]byte) { d[KeyKey] = other[KeyKey] }, start, names, true, false},
+		"a certificate of another CA":              {func(d map[string][]byte) { d[KeyCert], d[KeyKey] = other[KeyCert], other[KeyKey] }, start, names, true, false},
+		"a CA with an invalid key":                 {func(d map[string][]byte) { d[signerKey] = []byte("x") }, start, names, true, true},
+		"a CA that has expired while all were off": {nil, start.Add(caLife + day), names, true, true},
+		"a clock that was ahead when all was made": {nil, start.Add(-day), names, true, true},
+		"an emptied bundle is restored":            {func(d map[string][]byte) { d[KeyBundle] = nil }, start, names, false, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -145,11 +145,11 @@ func TestWhatIsDueIsMade(t *testing.T) {
 		})
 	}
 	if _, _, err := Next(nil, nil, start); err == nil {
-		t.Error("no name to serve under is an error")
+		t.Error("a certificate without a name is an error")
 	}
 }
 
-// Property: whatever is in the Secret, what comes out serves.
+// Property: for every content of the Secret the result can be served.
 func TestAnySecretEndsInOneThatServes(t *testing.T) {
 	t.Parallel()
 	good, _ := step(t, nil, start)
@@ -191,7 +191,7 @@ func TestTwoReplicasServeOneCA(t *testing.T) {
 	b := &Keeper{Client: fakeOver(c, func() { // a is faster between b's look and b's write
 		if !raced {
 			raced = true
-			if err := a.Keep(t.Context()); err != nil {
+			if err := a.Sync(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -199,10 +199,10 @@ func TestTwoReplicasServeOneCA(t *testing.T) {
 	if _, err := b.Certificate(nil); err == nil {
 		t.Error("before the first look there is nothing to serve")
 	}
-	if err := b.Keep(t.Context()); !apierrors.IsAlreadyExists(err) || b.Ready() {
+	if err := b.Sync(t.Context()); !apierrors.IsAlreadyExists(err) || b.Ready() {
 		t.Fatalf("the slower one loses: %v", err)
 	}
-	if err := b.Keep(t.Context()); err != nil {
+	if err := b.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ca, _ := a.Certificate(nil)
@@ -211,10 +211,10 @@ func TestTwoReplicasServeOneCA(t *testing.T) {
 		t.Error("two replicas serve two certificates")
 	}
 	now = start.Add(25 * day)
-	if err := a.Keep(t.Context()); err != nil {
+	if err := a.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Keep(t.Context()); err != nil {
+	if err := b.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ra, _ := a.Certificate(nil)
@@ -231,7 +231,7 @@ func TestTwoReplicasServeOneCA(t *testing.T) {
 	}
 }
 
-// An API server that is away takes no certificate away.
+// An unavailable API server removes no certificate.
 func TestTheServedCertificateStays(t *testing.T) {
 	t.Parallel()
 	away := false
@@ -242,11 +242,11 @@ func TestTheServedCertificateStays(t *testing.T) {
 		return c.Get(ctx, k, o, opts...)
 	}})
 	k := &Keeper{Client: c, Secret: client.ObjectKey{Namespace: "n", Name: "s"}, Names: names, Now: func() time.Time { return start }}
-	if err := k.Keep(t.Context()); err != nil {
+	if err := k.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	away = true
-	if err := k.Keep(t.Context()); err == nil || !k.Ready() {
+	if err := k.Sync(t.Context()); err == nil || !k.Ready() {
 		t.Errorf("the look fails (%v), the certificate stays (%v)", err, k.Ready())
 	}
 }

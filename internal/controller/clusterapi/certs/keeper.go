@@ -17,42 +17,42 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// look is how often the Secret is read; unready how often before there is a
-// certificate.
+// checkInterval is how often the Secret is read; startInterval how often before there
+// is a certificate.
 const (
-	look    = time.Minute
-	unready = time.Second
+	checkInterval = time.Minute
+	startInterval = time.Second
 )
 
-// Keeper keeps the Secret and serves its certificate. Every replica has one.
+// Keeper maintains the Secret and serves its certificate. Every replica has one.
 type Keeper struct {
-	// Client reads and writes past any cache.
+	// Client reads and writes without a cache.
 	Client client.Client
 	Secret client.ObjectKey
-	// Names under which the server is reached: DNS names or addresses.
+	// Names are the DNS names or addresses at which the server is reached.
 	Names []string
 	Now   func() time.Time
 
 	served atomic.Pointer[tls.Certificate]
 }
 
-// Start keeps the Secret until the context ends.
+// Start maintains the Secret until the context ends.
 func (k *Keeper) Start(ctx context.Context) error {
-	said := ""
+	reported := ""
 	for {
-		again := look
-		err := k.Keep(ctx)
-		if err != nil && ctx.Err() == nil && err.Error() != said {
-			said = err.Error()
-			log.FromContext(ctx).Error(err, "the extension's certificate is not looked after; the one that is served stays")
+		interval := checkInterval
+		err := k.Sync(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != reported {
+			reported = err.Error()
+			log.FromContext(ctx).Error(err, "failed to maintain the extension's certificate; the current one stays in use")
 		}
 		if k.served.Load() == nil {
-			again = unready
+			interval = startInterval
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(again):
+		case <-time.After(interval):
 		}
 	}
 }
@@ -60,8 +60,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 // NeedLeaderElection is false: every replica serves.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// Keep reads the Secret once, rotates what is due, and serves what it holds.
-func (k *Keeper) Keep(ctx context.Context) error {
+// Sync reads the Secret, rotates what is due, and serves the certificate in it.
+func (k *Keeper) Sync(ctx context.Context) error {
 	var s corev1.Secret
 	err := k.Client.Get(ctx, k.Secret, &s)
 	missing := apierrors.IsNotFound(err)
@@ -73,7 +73,7 @@ func (k *Keeper) Keep(ctx context.Context) error {
 		return err
 	}
 	if changed {
-		if err := k.write(ctx, &s, next, missing); err != nil {
+		if err := k.writeSecret(ctx, &s, next, missing); err != nil {
 			return err
 		}
 	}
@@ -85,8 +85,8 @@ func (k *Keeper) Keep(ctx context.Context) error {
 	return nil
 }
 
-// write fails if another replica was faster; then its data is read at the next look.
-func (k *Keeper) write(ctx context.Context, s *corev1.Secret, data map[string][]byte, missing bool) error {
+// writeSecret fails if another replica was faster; the next Sync then reads its data.
+func (k *Keeper) writeSecret(ctx context.Context, s *corev1.Secret, data map[string][]byte, missing bool) error {
 	s.Data = data
 	var err error
 	if missing {
@@ -109,5 +109,5 @@ func (k *Keeper) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := k.served.Load(); c != nil {
 		return c, nil
 	}
-	return nil, errors.New("there is no certificate yet")
+	return nil, errors.New("the extension server has no certificate yet")
 }

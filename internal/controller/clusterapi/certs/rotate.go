@@ -17,20 +17,20 @@ import (
 	"time"
 )
 
-// How long certificates live.
+// Lifetimes of certificates.
 const (
 	caLife   = 2 * 365 * 24 * time.Hour
 	leafLife = 30 * 24 * time.Hour
 	// Overlap is how long a new CA is published before anything is signed with it.
 	Overlap = 7 * 24 * time.Hour
-	// backdate bears the clocks of callers.
+	// backdate tolerates callers whose clocks are slow.
 	backdate = 5 * time.Minute
-	// maxTrusted CAs are published: the signer, the next, and those before.
+	// maxTrusted is how many CAs are published: the signer, the next, and earlier ones.
 	maxTrusted = 4
 )
 
-// Keys of the Secret. ca.crt, tls.crt and tls.key are where Cluster API and
-// everybody else look for them.
+// Keys of the Secret. ca.crt, tls.crt and tls.key are the usual names, which Cluster
+// API expects.
 const (
 	KeyBundle  = "ca.crt"
 	KeyCert    = "tls.crt"
@@ -41,8 +41,8 @@ const (
 	nextKey    = "next-signer.key"
 )
 
-// Next is what the Secret is to hold now, and whether that differs from what it
-// holds. Data that cannot be read is made anew.
+// Next returns what the Secret must contain now, and whether that differs from its data.
+// Invalid data is replaced.
 func Next(data map[string][]byte, names []string, now time.Time) (next map[string][]byte, changed bool, err error) {
 	out := map[string][]byte{}
 	signer, coming, err := signers(data, now)
@@ -56,7 +56,7 @@ func Next(data map[string][]byte, names []string, now time.Time) (next map[strin
 		trusted = append(trusted, coming.cert)
 	}
 	out[KeyBundle] = bundle(trusted, data[KeyBundle], now)
-	leaf := read(data[KeyCert], data[KeyKey])
+	leaf := parsePair(data[KeyCert], data[KeyKey])
 	if leaf == nil || !leaf.serves(names, signer, now) {
 		if leaf, err = newLeaf(signer, names, now); err != nil {
 			return nil, false, err
@@ -66,16 +66,16 @@ func Next(data map[string][]byte, names []string, now time.Time) (next map[strin
 	return out, !maps.EqualFunc(out, data, bytes.Equal), nil
 }
 
-// signers are the CA that signs now, and the one that is published to sign later,
-// nil if that is not due.
+// signers returns the CA that signs now, and the one that is published to sign later, nil if
+// none is due.
 func signers(data map[string][]byte, now time.Time) (signer, coming *pair, err error) {
-	signer = read(data[signerCert], data[signerKey])
+	signer = parsePair(data[signerCert], data[signerKey])
 	if signer == nil || now.After(signer.cert.NotAfter) || now.Before(signer.cert.NotBefore) {
 		if signer, err = newCA(now); err != nil {
 			return nil, nil, err
 		}
 	}
-	coming = read(data[nextCert], data[nextKey])
+	coming = parsePair(data[nextCert], data[nextKey])
 	if coming != nil && now.Sub(coming.cert.NotBefore) >= Overlap+backdate {
 		signer, coming = coming, nil
 	}
@@ -91,8 +91,8 @@ type pair struct {
 	key  *ecdsa.PrivateKey
 }
 
-// read returns nil for what is missing, broken, or does not belong together.
-func read(cert, key []byte) *pair {
+// parsePair returns nil for a missing, invalid or mismatched pair.
+func parsePair(cert, key []byte) *pair {
 	p, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil
@@ -111,13 +111,13 @@ func read(cert, key []byte) *pair {
 func (p *pair) pem() (cert, key []byte) {
 	der, err := x509.MarshalPKCS8PrivateKey(p.key)
 	if err != nil {
-		panic(err) // an ECDSA key can be written
+		panic(err) // cannot happen for an ECDSA key
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// serves reports whether a server certificate will do: for these names, of this
-// signer, and with a third of its life left.
+// serves reports whether a server certificate can stay: for these names, of this signer, and
+// with a third of its lifetime left.
 func (p *pair) serves(names []string, signer *pair, now time.Time) bool {
 	enough := min(leafLife/3, signer.cert.NotAfter.Sub(now)/2) // it never outlives its signer
 	if now.Before(p.cert.NotBefore) || p.cert.NotAfter.Sub(now) < enough || p.cert.CheckSignatureFrom(signer.cert) != nil {
@@ -133,7 +133,7 @@ func (p *pair) serves(names []string, signer *pair, now time.Time) bool {
 	return slices.Equal(have, want)
 }
 
-// bundle publishes the CAs in use, and those before them until they expire.
+// bundle returns the CAs in use, and earlier ones until they expire.
 func bundle(trusted []*x509.Certificate, before []byte, now time.Time) []byte {
 	for rest := before; ; {
 		var block *pem.Block
@@ -161,7 +161,7 @@ func newCA(now time.Time) (*pair, error) {
 
 func newLeaf(signer *pair, names []string, now time.Time) (*pair, error) {
 	if len(names) == 0 {
-		return nil, fmt.Errorf("certificate of the extension server: no name to serve under")
+		return nil, fmt.Errorf("certificate of the extension server: no DNS name or address is configured")
 	}
 	c := &x509.Certificate{Subject: pkix.Name{CommonName: names[0]}, NotBefore: now.Add(-backdate), NotAfter: now.Add(leafLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
@@ -175,7 +175,8 @@ func newLeaf(signer *pair, names []string, now time.Time) (*pair, error) {
 	return issue(signer, c)
 }
 
-// issue makes a key and signs its certificate; without a signer with itself.
+// issue creates a key and signs its certificate; without a signer the certificate is
+// self-signed.
 func issue(signer *pair, c *x509.Certificate) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -19,26 +19,25 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// maxAnswer bounds what another extension may say.
+// maxAnswer is the size of the largest accepted answer.
 const maxAnswer = MaxBody
 
-// Extension is another extension that is asked in the words of the hooks.
+// Extension is another runtime extension that refit calls with the same protocol.
 type Extension struct {
 	url    string
 	client *http.Client
 
 	mu sync.Mutex
-	// names of its handlers by hook, as it said last; nil if it was not asked.
+	// names are its handlers by hook from the last discovery; nil before it.
 	names map[string]string
 }
 
-// NewExtension prepares to ask the extension at an https address whose
-// certificate is signed by one of the given CAs (PEM). timeout is that of a call,
-// servers guards the connection.
+// NewExtension returns a client for the extension at an https address whose certificate one of
+// the given CAs (PEM) has signed. timeout bounds a call, servers restricts the connection.
 func NewExtension(address string, ca []byte, timeout time.Duration, servers *outbound.Guard) (*Extension, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%q is no https address", address)
+		return nil, fmt.Errorf("%q is not an https address", address)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
@@ -49,9 +48,8 @@ func NewExtension(address string, ca []byte, timeout time.Duration, servers *out
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
 
-// Ask sends a request. An error means that there is no answer, which is neither
-// yes nor no nor done; it says the same while the cause is the same, and nothing
-// of a body.
+// Ask sends a request. An error means that there is no answer, which is neither yes nor no nor
+// done. Its text is constant while the cause is the same, and contains no part of a body.
 func (e *Extension) Ask(ctx context.Context, h Hook, r Request) (Answer, error) {
 	handler, err := e.handler(ctx, h)
 	if err != nil {
@@ -63,7 +61,7 @@ func (e *Extension) Ask(ctx context.Context, h Hook, r Request) (Answer, error) 
 	}
 	data, err := e.post(ctx, "/"+APIVersion+"/"+strings.ToLower(h.Name)+"/"+strings.ToLower(handler), body)
 	if err != nil {
-		e.forget() // it may have been replaced by one with other names
+		e.forgetHandlers() // a replaced extension may have other handler names
 		return Answer{}, err
 	}
 	return h.DecodeAnswer(data)
@@ -77,7 +75,7 @@ func (e *Extension) post(ctx context.Context, path string, body []byte) ([]byte,
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := e.client.Do(req)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutDetails(err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -92,8 +90,8 @@ func (e *Extension) post(ctx context.Context, path string, body []byte) ([]byte,
 	return data, nil
 }
 
-// handler is the extension's name for who answers a hook. It is asked once, by
-// discovery, and again after a call that failed.
+// handler returns the extension's name for the handler of a hook. It runs discovery once, and
+// again after a failed call.
 func (e *Extension) handler(ctx context.Context, h Hook) (string, error) {
 	e.mu.Lock()
 	names := e.names
@@ -116,13 +114,13 @@ func (e *Extension) handler(ctx context.Context, h Hook) (string, error) {
 	return "", errors.New("it has no handler for " + h.Name)
 }
 
-func (e *Extension) forget() {
+func (e *Extension) forgetHandlers() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.names = nil
 }
 
-// handlers reads the answer to a discovery.
+// handlers decodes the answer to a discovery request.
 func handlers(data []byte) (map[string]string, error) {
 	var d struct {
 		Kind     string `json:"kind"`
@@ -147,14 +145,14 @@ func handlers(data []byte) (map[string]string, error) {
 	return out, nil
 }
 
-// label is a DNS label, what a handler's name must be.
+// label matches a DNS label, which a handler's name must be.
 var label = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
 // Close ends idle connections.
 func (e *Extension) Close() { e.client.CloseIdleConnections() }
 
-// plain says what went wrong without ports and times, which change.
-func plain(err error) error {
+// withoutDetails returns the cause of an error without ports and times, which change.
+func withoutDetails(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var name x509.HostnameError

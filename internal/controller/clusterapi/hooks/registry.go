@@ -17,34 +17,34 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// Registered is an external updater as an Updater object registers it.
+// Registered is an external updater registered by an Updater object.
 type Registered struct {
 	Name string
 	Spec v1alpha1.UpdaterSpec
 
 	key registration
 	ext *Extension
-	// broken says why it cannot be asked at all.
+	// broken is why it cannot be called at all.
 	broken string
 }
 
-// registration tells one Updater object from a later one of the same name.
+// registration identifies one edit of an Updater object.
 type registration struct {
 	uid        string
 	generation int64
 }
 
-// Registry keeps the connections to registered updaters.
+// Registry caches the connections to registered updaters.
 type Registry struct {
-	// Servers guards the connections.
+	// Servers restricts the connections.
 	Servers *outbound.Guard
 
-	mu   sync.Mutex
-	kept map[string]*Registered
+	mu         sync.Mutex
+	registered map[string]*Registered
 }
 
-// List reads the registered updaters, in the order in which they are asked and
-// called: the same for every hook.
+// List returns the registered updaters in the order in which they are called, the same for
+// every hook.
 func (g *Registry) List(ctx context.Context, c client.Reader) ([]*Registered, error) {
 	var l v1alpha1.UpdaterList
 	if err := c.List(ctx, &l); err != nil {
@@ -63,26 +63,26 @@ func (g *Registry) List(ctx context.Context, c client.Reader) ([]*Registered, er
 	out := make([]*Registered, 0, len(l.Items))
 	for i := range l.Items {
 		u := &l.Items[i]
-		r := g.kept[u.Name]
+		r := g.registered[u.Name]
 		if key := (registration{string(u.UID), u.Generation}); r == nil || r.key != key {
 			r = register(u, key, g.Servers)
 		}
 		now[u.Name] = r
 		out = append(out, r)
 	}
-	for name, old := range g.kept {
+	for name, old := range g.registered {
 		if now[name] != old && old.ext != nil {
 			old.ext.Close()
 		}
 	}
-	g.kept = now
+	g.registered = now
 	return out, nil
 }
 
-// ID names the registration: another one after every edit of the Updater.
+// ID identifies the registration; it changes with every edit of the Updater.
 func (r *Registered) ID() string { return fmt.Sprintf("%s %s %d", r.Name, r.key.uid, r.key.generation) }
 
-// Below reports whether a path is one of the list, or part of one of them.
+// Below reports whether a path is in the list, or below one of its paths.
 func Below(path string, list []string) bool {
 	for _, p := range list {
 		if rest, ok := strings.CutPrefix(path, p); ok && (rest == "" || rest[0] == '/' || rest[0] == '[') {
@@ -92,7 +92,7 @@ func Below(path string, list []string) bool {
 	return false
 }
 
-// defaultTimeout of a call, where the API server's default is missing.
+// defaultTimeout is the timeout of a call if the API server's default is missing.
 const defaultTimeout = 3 * time.Second
 
 func register(u *v1alpha1.Updater, key registration, servers *outbound.Guard) *Registered {
@@ -108,11 +108,11 @@ func register(u *v1alpha1.Updater, key registration, servers *outbound.Guard) *R
 	return r
 }
 
-// maxSaid is how much of another extension's message is repeated.
-const maxSaid = 500
+// maxMessage is the length of an extension's message that is repeated.
+const maxMessage = 500
 
-// Ask sends a request with the settings of the ExtensionConfig, and over them the
-// updater's own. silent says why there is no answer, "" if there is one.
+// Ask sends a request with the settings of the ExtensionConfig, overridden by the updater's
+// own. silent is why there is no answer, "" if there is one.
 func (r *Registered) Ask(ctx context.Context, h Hook, req Request) (a Answer, silent string) {
 	if r.broken != "" {
 		return a, "Updater " + r.Name + ": " + r.broken
@@ -127,6 +127,6 @@ func (r *Registered) Ask(ctx context.Context, h Hook, req Request) (a Answer, si
 	if err != nil {
 		return a, "Updater " + r.Name + ": " + err.Error()
 	}
-	a.Message = text.Truncate(a.Message, maxSaid)
+	a.Message = text.Truncate(a.Message, maxMessage)
 	return a, ""
 }

@@ -14,31 +14,31 @@ import (
 	"github.com/refit-dev/refit/internal/version"
 )
 
-// askWithin bounds one request to a workload cluster: several must fit into the
-// time that Cluster API waits.
-const askWithin = 2 * time.Second
+// requestTimeout bounds one request to a workload cluster: several must fit into the time that
+// Cluster API waits.
+const requestTimeout = 2 * time.Second
 
-// Clients keeps a client per kubeconfig; one that changed is made anew.
+// Clients caches a client per kubeconfig; a changed kubeconfig gets a new client.
 type Clients struct {
-	// Scheme knows refit's kinds.
+	// Scheme has refit's kinds.
 	Scheme *runtime.Scheme
-	// Servers guards the connections.
+	// Servers restricts the connections.
 	Servers *outbound.Guard
 
 	mu      sync.Mutex
-	clients map[string]kept
+	clients map[string]cachedClient
 }
 
-type kept struct {
+type cachedClient struct {
 	version string
 	client  client.Client
 }
 
-// maxClients are kept; beyond, all are made anew.
+// maxClients is how many clients are cached; beyond it the cache is cleared.
 const maxClients = 1000
 
-// Client asks with the kubeconfig in a Secret, as Cluster API stores it. The
-// errors quote nothing of it.
+// Client returns a client for the kubeconfig in a Secret, as Cluster API stores it. Errors
+// quote nothing of it.
 func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Timeout, cfg.UserAgent = askWithin, "refit-controller/"+version.Version()
+	cfg.Timeout, cfg.UserAgent = requestTimeout, "refit-controller/"+version.Version()
 	cfg.QPS, cfg.Burst = 50, 100
 	cfg.Dial, cfg.Proxy = s.Servers.DialContext, s.Servers.Proxy
 	cfg.WarningHandler = rest.NoWarnings{}
@@ -59,8 +59,8 @@ func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 		return nil, errors.New("its certificates or its server cannot be used")
 	}
 	if s.clients == nil || len(s.clients) >= maxClients {
-		s.clients = map[string]kept{}
+		s.clients = map[string]cachedClient{}
 	}
-	s.clients[key] = kept{secret.ResourceVersion, c}
+	s.clients[key] = cachedClient{secret.ResourceVersion, c}
 	return c, nil
 }

@@ -12,23 +12,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// inlineConfig builds a configuration from the data inside a kubeconfig. The
-// kubeconfig comes from a tenant's namespace and the controller evaluates it:
-// a field that names a file, a program, a proxy or another identity would be
-// resolved with the controller's own files and rights, so each is refused. The
-// errors name fields and quote no value.
+// inlineConfig builds a configuration from the data inside a kubeconfig. The kubeconfig comes
+// from a tenant's namespace. A field that names a file, a program, a proxy or another identity
+// would be resolved with the controller's own files and rights, so each is refused. Errors name
+// fields and quote no value.
 func inlineConfig(kubeconfig []byte) (*rest.Config, error) {
 	k, err := clientcmd.Load(kubeconfig)
 	if err != nil {
-		return nil, errors.New("it is not a kubeconfig") // the error may quote a part of it
+		return nil, errors.New("it is not a kubeconfig") // clientcmd's error may quote a part of it
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Clusters)) {
-		if err := refuse(clusterFields(k.Clusters[name])); err != nil {
+		if err := checkFields(clusterFields(k.Clusters[name])); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.AuthInfos)) {
-		if err := refuse(userFields(k.AuthInfos[name])); err != nil {
+		if err := checkFields(userFields(k.AuthInfos[name])); err != nil {
 			return nil, err
 		}
 	}
@@ -39,23 +38,23 @@ func inlineConfig(kubeconfig []byte) (*rest.Config, error) {
 	return restConfig(k.Clusters[c.Cluster], k.AuthInfos[c.AuthInfo])
 }
 
-// refused is a field of a kubeconfig, whether it is set, and what to write instead.
-type refused struct {
+// refusedField is a field of a kubeconfig, whether it is set, and what to use instead.
+type refusedField struct {
 	field   string
 	set     bool
 	instead string
 }
 
-func clusterFields(c *api.Cluster) []refused {
-	return []refused{
+func clusterFields(c *api.Cluster) []refusedField {
+	return []refusedField{
 		{"certificate-authority", c.CertificateAuthority != "", "use certificate-authority-data"},
 		{"insecure-skip-tls-verify", c.InsecureSkipTLSVerify, "use certificate-authority-data"},
 		{"proxy-url", c.ProxyURL != "", "remove it"},
 	}
 }
 
-func userFields(u *api.AuthInfo) []refused {
-	return []refused{
+func userFields(u *api.AuthInfo) []refusedField {
+	return []refusedField{
 		{"tokenFile", u.TokenFile != "", "use token"},
 		{"client-certificate", u.ClientCertificate != "", "use client-certificate-data"},
 		{"client-key", u.ClientKey != "", "use client-key-data"},
@@ -69,7 +68,7 @@ func userFields(u *api.AuthInfo) []refused {
 	}
 }
 
-func refuse(fields []refused) error {
+func checkFields(fields []refusedField) error {
 	for _, f := range fields {
 		if f.set {
 			return fmt.Errorf("its field %s is refused: only data inside the Secret is used; %s", f.field, f.instead)

@@ -18,45 +18,45 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// Wish is what is to become of a node.
-type Wish struct {
-	// Machine as namespace/name, and its UID.
+// NodeTarget is the version that a machine's node must reach.
+type NodeTarget struct {
+	// Machine is namespace/name, UID the Machine's.
 	Machine, UID string
 	Node         string
-	// Version of Kubernetes, for example v1.36.3.
+	// Version is that of Kubernetes, for example v1.36.3.
 	Version string
-	// ControlPlane is true if the API server of the node must have it too.
+	// ControlPlane is true if the node's API server must reach it too.
 	ControlPlane bool
-	// Unclaimed is true if the version is no part of the change: then it is enough
-	// that the kubelet says it.
+	// Unclaimed is true if the change does not include the version: then the kubelet's
+	// report is enough.
 	Unclaimed bool
 }
 
-// Reply says how far it is. Of Done and Failed at most one is true; neither
-// means that it goes on or waits.
+// Reply is the progress. At most one of Done and Failed is true; neither means that the update
+// runs or waits.
 type Reply struct {
 	Done, Failed bool
-	// Moving is true while the node is being changed, or is about to be.
+	// Moving is true while the node changes, or is about to.
 	Moving  bool
-	Verdict model.Verdict
+	Verdict model.Blocker
 }
 
 func waiting(reason, object, message, fix string) Reply {
-	return Reply{Verdict: model.Verdict{Reason: reason, Object: object, Message: message, Fix: fix, Waiting: true}}
+	return Reply{Verdict: model.Blocker{Reason: reason, Object: object, Message: message, Fix: fix, Waiting: true}}
 }
 
-// Move brings the wish a step further. An error means that the cluster could not
-// be asked; see Unreachable.
-func Move(ctx context.Context, c client.Client, w Wish) (Reply, error) {
+// Move continues the update of a node. An error means that the cluster did not answer; see
+// Unreachable.
+func Move(ctx context.Context, c client.Client, w NodeTarget) (Reply, error) {
 	var n corev1.Node
 	err := c.Get(ctx, client.ObjectKey{Name: w.Node}, &n)
 	if apierrors.IsNotFound(err) {
-		return waiting(v1alpha1.ReasonNodeNotFound, "Node/"+w.Node, "node "+w.Node+" is not in its cluster", "wait until it joins"), nil
+		return waiting(v1alpha1.ReasonNodeNotFound, "Node/"+w.Node, "node "+w.Node+" does not exist in its cluster", "wait until it joins"), nil
 	}
 	if err != nil {
 		return Reply{}, err
 	}
-	notYet, err := observe(ctx, c, w, &n)
+	notYet, err := notObserved(ctx, c, w, &n)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -66,16 +66,16 @@ func Move(ctx context.Context, c client.Client, w Wish) (Reply, error) {
 	case apierrors.IsNotFound(err) && notYet == "":
 		return Reply{Done: true}, nil
 	case apierrors.IsNotFound(err):
-		return ask(ctx, c, w)
+		return createUpdate(ctx, c, w)
 	case err != nil:
 		return Reply{}, err
 	}
-	return phaseFor(&u, w, notYet), nil
+	return replyFor(&u, w, notYet), nil
 }
 
-// observe says what of the wish is not so on the node, "" if all is: what the
-// kubelet reports to the API server and what the agent found on the host.
-func observe(ctx context.Context, c client.Client, w Wish, n *corev1.Node) (string, error) {
+// notObserved returns what of the target was not observed on the node, "" if nothing is
+// missing: it compares the kubelet's report and the agent's observation on the host.
+func notObserved(ctx context.Context, c client.Client, w NodeTarget, n *corev1.Node) (string, error) {
 	var nu v1alpha1.NodeUpdate
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: w.Node}, &nu)
 	if client.IgnoreNotFound(err) != nil {
@@ -85,19 +85,19 @@ func observe(ctx context.Context, c client.Client, w Wish, n *corev1.Node) (stri
 	_, ours := n.Annotations[v1alpha1.AnnotationUpdating]
 	switch k := n.Status.NodeInfo.KubeletVersion; {
 	case !updateplan.Same(k, w.Version):
-		return "its kubelet says " + k, nil
+		return "its kubelet reports " + k, nil
 	case !ready(n):
 		return "it is not Ready", nil
 	case ours:
-		return "it is not given back yet", nil
+		return "its update has not released it yet", nil
 	case w.Unclaimed:
 		return "", nil
 	case o == nil:
-		return "no agent has reported what it sees there", nil
+		return "no agent has reported on it", nil
 	case !updateplan.Same(o.KubeletVersion, w.Version):
-		return "its agent sees kubelet " + o.KubeletVersion, nil
+		return "its agent observes kubelet " + o.KubeletVersion, nil
 	case w.ControlPlane && !updateplan.Same(o.ControlPlane, w.Version):
-		return "its agent sees API server " + o.ControlPlane, nil
+		return "its agent observes API server " + o.ControlPlane, nil
 	}
 	return "", nil
 }
@@ -114,21 +114,21 @@ func ready(n *corev1.Node) bool {
 // maxName leaves room for the rest of the object's name.
 const maxName = 60
 
-// UpdateName names the update of a machine to a version: the same wish has the
-// same name, whoever asks.
-func UpdateName(w Wish) string {
+// UpdateName returns the name of a machine's update to a version. It is the same for every
+// caller and replica.
+func UpdateName(w NodeTarget) string {
 	sum := sha256.Sum256([]byte(w.UID + "/" + w.Version))
 	name := w.Machine[strings.LastIndex(w.Machine, "/")+1:]
 	return "machine-" + strings.TrimRight(name[:min(len(name), maxName)], "-.") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
-// ask makes the update, once it is known which bundle brings the version.
-func ask(ctx context.Context, c client.Client, w Wish) (Reply, error) {
-	digest, v, err := choose(ctx, c, w)
+// createUpdate creates the ClusterUpdate once a bundle with the version is known.
+func createUpdate(ctx context.Context, c client.Client, w NodeTarget) (Reply, error) {
+	digest, v, err := chooseBundle(ctx, c, w)
 	if err != nil || v != nil {
 		return Reply{Verdict: deref(v)}, err
 	}
-	if err := Forget(ctx, c, w.UID, false); err != nil {
+	if err := DeleteUpdates(ctx, c, w.UID, false); err != nil {
 		return Reply{}, err
 	}
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: UpdateName(w), Labels: map[string]string{v1alpha1.LabelMachine: w.UID},
@@ -137,21 +137,21 @@ func ask(ctx context.Context, c client.Client, w Wish) (Reply, error) {
 	if err := c.Create(ctx, u, client.FieldOwner(v1alpha1.FieldOwnerController)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return Reply{}, err
 	}
-	r := waiting(v1alpha1.ReasonUpdating, "ClusterUpdate/"+u.Name, "ClusterUpdate "+u.Name+" is asked for in its cluster", "")
+	r := waiting(v1alpha1.ReasonUpdating, "ClusterUpdate/"+u.Name, "ClusterUpdate "+u.Name+" was created in its cluster", "")
 	r.Moving = true
 	return r, nil
 }
 
-func deref(v *model.Verdict) model.Verdict {
+func deref(v *model.Blocker) model.Blocker {
 	if v == nil {
-		return model.Verdict{}
+		return model.Blocker{}
 	}
 	return *v
 }
 
-// choose finds the bundle that brings the version. Only one whose digest a person
-// named may run; of several the newest approval.
-func choose(ctx context.Context, c client.Client, w Wish) (string, *model.Verdict, error) {
+// chooseBundle returns the bundle with the version. Only a bundle whose digest a person has set
+// may run; of several the newest.
+func chooseBundle(ctx context.Context, c client.Client, w NodeTarget) (string, *model.Blocker, error) {
 	var l v1alpha1.BundleList
 	if err := c.List(ctx, &l); err != nil {
 		return "", nil, err
@@ -171,13 +171,13 @@ func choose(ctx context.Context, c client.Client, w Wish) (string, *model.Verdic
 	case best != nil:
 		return best.Spec.Digest, nil, nil
 	case unnamed != nil:
-		return "", &model.Verdict{Reason: v1alpha1.ReasonBundleNotApproved, Object: "Bundle/" + unnamed.Name, Waiting: true,
-			Message: "Bundle " + unnamed.Name + " brings Kubernetes " + w.Version + ", and nobody has named its digest",
+		return "", &model.Blocker{Reason: v1alpha1.ReasonBundleNotApproved, Object: "Bundle/" + unnamed.Name, Waiting: true,
+			Message: "Bundle " + unnamed.Name + " has Kubernetes " + w.Version + ", but its spec.digest is empty",
 			Fix:     "put its digest into spec.digest of that Bundle in the machine's cluster"}, nil
 	}
-	return "", &model.Verdict{Reason: v1alpha1.ReasonBundleNotFound, Waiting: true,
-		Message: "no Bundle in the machine's cluster brings Kubernetes " + w.Version,
-		Fix:     "plug a stick with it into a node there and approve it"}, nil
+	return "", &model.Blocker{Reason: v1alpha1.ReasonBundleNotFound, Waiting: true,
+		Message: "no Bundle in the machine's cluster has Kubernetes " + w.Version,
+		Fix:     "plug a USB stick with it into a node there and approve it"}, nil
 }
 
 func newer(a, b *v1alpha1.Bundle) bool {
@@ -187,17 +187,17 @@ func newer(a, b *v1alpha1.Bundle) bool {
 	return a.Name < b.Name
 }
 
-// phaseFor reads how far an update is.
-func phaseFor(u *v1alpha1.ClusterUpdate, w Wish, notYet string) Reply {
+// replyFor returns the reply for an existing update.
+func replyFor(u *v1alpha1.ClusterUpdate, w NodeTarget, notYet string) Reply {
 	object := "ClusterUpdate/" + u.Name
 	switch u.Status.Phase {
 	case v1alpha1.PhaseDone:
-		return ended(object, u, w, notYet)
+		return doneReply(object, u, w, notYet)
 	case v1alpha1.PhaseHalted:
 		v := blocker(u)
 		v.Waiting = false
 		if v.Fix == "" {
-			v.Fix = "mend it and retry ClusterUpdate " + u.Name + " in the machine's cluster"
+			v.Fix = "fix the cause and retry ClusterUpdate " + u.Name + " in the machine's cluster"
 		}
 		return Reply{Failed: true, Verdict: v}
 	case v1alpha1.PhaseBlocked:
@@ -211,16 +211,17 @@ func phaseFor(u *v1alpha1.ClusterUpdate, w Wish, notYet string) Reply {
 	return Reply{Moving: true, Verdict: v}
 }
 
-// ended: an update that is done proves nothing of a node that is seen otherwise.
-// Shortly after the end the sight may lag; a kubelet of another version does not.
-func ended(object string, u *v1alpha1.ClusterUpdate, w Wish, notYet string) Reply {
+// doneReply returns the reply for an update that is done. The node must also be observed at the
+// target: shortly after the end the observation may lag, but a kubelet of another version is a
+// failure.
+func doneReply(object string, u *v1alpha1.ClusterUpdate, w NodeTarget, notYet string) Reply {
 	switch {
 	case notYet == "":
 		return Reply{Done: true}
 	case strings.HasPrefix(notYet, "its kubelet"):
-		return Reply{Failed: true, Verdict: model.Verdict{Reason: v1alpha1.ReasonStepFailed, Object: object,
-			Message: fmt.Sprintf("ClusterUpdate %s is done, and node %s is not at %s: %s", u.Name, w.Node, w.Version, notYet),
-			Fix:     "look why the node came back as it was, then delete ClusterUpdate " + u.Name + " to have it moved again"}}
+		return Reply{Failed: true, Verdict: model.Blocker{Reason: v1alpha1.ReasonStepFailed, Object: object,
+			Message: fmt.Sprintf("ClusterUpdate %s is done, but node %s is not at %s: %s", u.Name, w.Node, w.Version, notYet),
+			Fix:     "find out why the node returned to its old version, then delete ClusterUpdate " + u.Name + " to update it again"}}
 	}
 	r := waiting(v1alpha1.ReasonSettling, "Node/"+w.Node, "node "+w.Node+" was moved to "+w.Version+"; "+notYet, "")
 	r.Moving = true
@@ -234,19 +235,19 @@ func phase(u *v1alpha1.ClusterUpdate) string {
 	return u.Status.Phase
 }
 
-// blocker is the most important reason of an update's status.
-func blocker(u *v1alpha1.ClusterUpdate) model.Verdict {
+// blocker returns the most important reason in an update's status.
+func blocker(u *v1alpha1.ClusterUpdate) model.Blocker {
 	if len(u.Status.Blockers) == 0 {
-		return model.Verdict{Reason: v1alpha1.ReasonUpdating, Object: "ClusterUpdate/" + u.Name, Message: u.Status.WaitingFor, Waiting: true}
+		return model.Blocker{Reason: v1alpha1.ReasonUpdating, Object: "ClusterUpdate/" + u.Name, Message: u.Status.WaitingFor, Waiting: true}
 	}
 	b := u.Status.Blockers[0]
-	return model.Verdict{Reason: b.Reason, Object: b.Object, Message: b.Message, Fix: b.Fix, Waiting: true}
+	return model.Blocker{Reason: b.Reason, Object: b.Object, Message: b.Message, Fix: b.Fix, Waiting: true}
 }
 
-// Forget deletes the updates that were made for a machine: those that do not move
-// its node, because another version is wanted, so that a machine never has more
-// than a few; with all, whatever they do, because the machine is gone.
-func Forget(ctx context.Context, c client.Client, uid string, all bool) error {
+// DeleteUpdates deletes the updates that were created for a machine. Without all it deletes
+// those that do not move its node, because another version is wanted: so a machine never has
+// more than a few. With all it deletes every one, because the machine is gone.
+func DeleteUpdates(ctx context.Context, c client.Client, uid string, all bool) error {
 	var l v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &l, client.MatchingLabels{v1alpha1.LabelMachine: uid}); err != nil {
 		return err
@@ -271,8 +272,8 @@ func Forget(ctx context.Context, c client.Client, uid string, all bool) error {
 	return errors.Join(errs...)
 }
 
-// Unreachable says why a cluster could not be asked, in words that stay the same
-// from one try to the next.
+// Unreachable returns the reply for a cluster that did not answer, with a text that is the same
+// for every try.
 func Unreachable(cluster string, err error) Reply {
 	message := "the API server of cluster " + cluster + " does not answer"
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {

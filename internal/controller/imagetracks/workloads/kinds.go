@@ -12,7 +12,7 @@ import (
 // deployment says how it replaces its pods, and whether it has.
 func deployment(w *Workload, d *appsv1.Deployment) {
 	replicas := orOne(d.Spec.Replicas)
-	w.TakesDown, w.Strategy = rolling(d.Spec.Strategy.RollingUpdate, replicas)
+	w.TakesDown, w.Strategy = resolveRollingUpdate(d.Spec.Strategy.RollingUpdate, replicas)
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		w.TakesDown, w.Strategy = int(replicas), "Recreate"
 	}
@@ -21,9 +21,9 @@ func deployment(w *Workload, d *appsv1.Deployment) {
 	w.Progress = fmt.Sprintf("%d of %d pods have the new template, %d are available", st.UpdatedReplicas, replicas, st.AvailableReplicas)
 }
 
-// rolling resolves a strategy as the Deployment controller does: the pods that
-// may lack are rounded down, and at least one of the two numbers is not 0.
-func rolling(s *appsv1.RollingUpdateDeployment, replicas int32) (takesDown int, text string) {
+// resolveRollingUpdate resolves a strategy as the Deployment controller does: the number of
+// unavailable pods is rounded down, and at least one of the two numbers is not 0.
+func resolveRollingUpdate(s *appsv1.RollingUpdateDeployment, replicas int32) (takesDown int, text string) {
 	quarter := intstr.FromString("25%")
 	unavailable, surge := &quarter, &quarter
 	if s != nil && s.MaxUnavailable != nil {

@@ -40,7 +40,7 @@ func Gather(ctx context.Context, live client.Reader, targets []v1alpha1.TrackTar
 	have := map[string]bool{}
 	spaces := map[string]clusterfacts.Budgets{}
 	for i := range targets {
-		found, err := find(ctx, live, &targets[i])
+		found, err := listWorkloads(ctx, live, &targets[i])
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func Gather(ctx context.Context, live client.Reader, targets []v1alpha1.TrackTar
 				continue
 			}
 			have[w.Key()] = true
-			if err := w.complete(ctx, live, spaces); err != nil {
+			if err := w.readPods(ctx, live, spaces); err != nil {
 				return nil, err
 			}
 			out = append(out, w)
@@ -58,8 +58,8 @@ func Gather(ctx context.Context, live client.Reader, targets []v1alpha1.TrackTar
 	return out, nil
 }
 
-// find lists the workloads that a target names.
-func find(ctx context.Context, live client.Reader, target *v1alpha1.TrackTarget) ([]*Workload, error) {
+// listWorkloads lists the workloads that a target names.
+func listWorkloads(ctx context.Context, live client.Reader, target *v1alpha1.TrackTarget) ([]*Workload, error) {
 	list := map[string]client.ObjectList{track.Deployment: &appsv1.DeploymentList{}, track.DaemonSet: &appsv1.DaemonSetList{},
 		track.StatefulSet: &appsv1.StatefulSetList{}, track.CronJob: &batchv1.CronJobList{}, track.StaticPod: &corev1.PodList{}}[target.Kind]
 	selector, err := metav1.LabelSelectorAsSelector(target.Selector)
@@ -135,7 +135,7 @@ func staticPods(pods []corev1.Pod) []*Workload {
 		if w == nil {
 			w = &Workload{template: &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}, selector: labels.Nothing()}
 			w.Kind, w.Namespace, w.Name, w.Settled = track.StaticPod, p.Namespace, name, true
-			w.Kubeadm = model.KubeadmPod(p.Namespace, name) || kubeadms(p.Annotations)
+			w.Kubeadm = model.KubeadmPod(p.Namespace, name) || isFromKubeadm(p.Annotations)
 			byName[name] = w
 			out = append(out, w)
 		}
@@ -144,8 +144,8 @@ func staticPods(pods []corev1.Pod) []*Workload {
 	return out
 }
 
-// kubeadms reports whether kubeadm has left its mark on a pod.
-func kubeadms(annotations map[string]string) bool {
+// isFromKubeadm reports whether kubeadm has left its mark on a pod.
+func isFromKubeadm(annotations map[string]string) bool {
 	for k := range annotations {
 		if strings.HasPrefix(k, "kubeadm.kubernetes.io/") {
 			return true
@@ -154,8 +154,8 @@ func kubeadms(annotations map[string]string) bool {
 	return false
 }
 
-// complete reads a workload's pods and the budgets over them.
-func (w *Workload) complete(ctx context.Context, live client.Reader, spaces map[string]clusterfacts.Budgets) error {
+// readPods reads a workload's pods and the budgets over them.
+func (w *Workload) readPods(ctx context.Context, live client.Reader, spaces map[string]clusterfacts.Budgets) error {
 	spec := &w.template.Spec
 	w.Critical = w.Kind == track.StaticPod || w.Namespace == metav1.NamespaceSystem || spec.HostNetwork || strings.HasPrefix(spec.PriorityClassName, "system-")
 	if w.Kind == track.StaticPod || w.Kind == track.CronJob {
@@ -173,17 +173,17 @@ func (w *Workload) complete(ctx context.Context, live client.Reader, spaces map[
 		}
 		spaces[w.Namespace] = bs
 	}
-	for _, b := range spaces[w.Namespace].Of(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.template.Labels}}) {
+	for _, b := range spaces[w.Namespace].Protecting(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.template.Labels}}) {
 		w.Budgets = append(w.Budgets, track.Budget{Name: b.Key(), Allowed: int(b.Allowed), Most: int(max(0, b.Expected-b.Wanted))})
 	}
 	return nil
 }
 
-// About fills in what a workload has of the track's repository.
-func (w *Workload) About(t track.Track, approved *track.Image) {
+// SetContainers fills in what a workload has of the track's repository.
+func (w *Workload) SetContainers(t track.Track, approved *track.Image) {
 	w.Containers, w.Old, w.Named = nil, nil, ""
 	for _, c := range ContainersOf(&w.template.Spec) {
-		if !track.Means(t, approved, c.Image) {
+		if !track.AppliesTo(t, approved, c.Image) {
 			continue
 		}
 		w.Containers = append(w.Containers, c)
@@ -198,7 +198,7 @@ func (w *Workload) About(t track.Track, approved *track.Image) {
 		p := &w.Pods[i]
 		if p.DeletionTimestamp == nil && slices.ContainsFunc(ContainersOf(&p.Spec), func(c track.Container) bool {
 			_, changed := track.Rewrite(c.Image, approved)
-			return changed && track.Means(t, approved, c.Image)
+			return changed && track.AppliesTo(t, approved, c.Image)
 		}) {
 			w.Old = append(w.Old, p.Name)
 		}
@@ -226,7 +226,7 @@ func (w *Workload) Running(t track.Track, each func(digest, node string)) {
 			continue
 		}
 		for _, c := range ContainersOf(&p.Spec) {
-			if c.Init || !track.Means(t, nil, c.Image) {
+			if c.Init || !track.AppliesTo(t, nil, c.Image) {
 				continue
 			}
 			for _, st := range p.Status.ContainerStatuses {

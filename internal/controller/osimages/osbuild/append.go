@@ -22,7 +22,7 @@ import (
 type materials struct {
 	placed     osimage.Placement
 	pull, push *registry.Keys
-	given      Given
+	given      Inputs
 	// over is how registries are reached.
 	over http.RoundTripper
 }
@@ -64,41 +64,44 @@ func (r *Builds) access(ctx context.Context, o *v1alpha1.OSImage, m *materials) 
 		*k.into = keys
 	}
 	var err error
-	m.given, err = Read(ctx, r.Live, o)
-	m.over = m.given.Over(r.Over)
+	m.given, err = ReadInputs(ctx, r.Live, o)
+	m.over = m.given.Transport(r.Over)
 	return result{user: m.given.Problem}, err
 }
 
-// nobody has no credentials: the controller has no files of a person's.
-type nobody struct{}
+// anonymousKeychain has no credentials: the controller reads no credential files.
+type anonymousKeychain struct{}
 
-func (nobody) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
-
-// reading registries as somebody; nil is nobody.
-func (m materials) reading(keys *registry.Keys) (*oci.Registries, error) {
-	return Reading(keys, m.over)
+func (anonymousKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return authn.Anonymous, nil
 }
 
-// bases are read where the mirrors say, and what a build reads beside them.
+// registryReader reads registries with keys; nil reads anonymously.
+func (m materials) registryReader(keys *registry.Keys) (*oci.Registries, error) {
+	return RegistryReader(keys, m.over)
+}
+
+// bases reads base images from the configured mirrors, and the other inputs of a build.
 func (m materials) bases() (*oci.Registries, error) {
-	from, err := m.reading(m.pull)
+	from, err := m.registryReader(m.pull)
 	if err != nil {
 		return nil, err
 	}
-	return from.Through(m.given.Elsewhere), nil
+	return from.WithMirrors(m.given.Elsewhere), nil
 }
 
-// Reading registries as somebody, nil is nobody, over a way, nil is the usual one.
-func Reading(keys *registry.Keys, over http.RoundTripper) (*oci.Registries, error) {
-	var chain authn.Keychain = nobody{}
+// RegistryReader reads registries with keys (nil reads anonymously) over a transport (nil is
+// the default).
+func RegistryReader(keys *registry.Keys, over http.RoundTripper) (*oci.Registries, error) {
+	var chain authn.Keychain = anonymousKeychain{}
 	if keys != nil {
 		chain = keys
 	}
 	return oci.NewRegistriesWith(chain, over)
 }
 
-// writing to registries as who pushes.
-func (m materials) writing() *registry.Writer {
+// registryWriter to registries as who pushes.
+func (m materials) registryWriter() *registry.Writer {
 	keys := m.push
 	if keys == nil {
 		keys = &registry.Keys{}
@@ -114,15 +117,15 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	}
 	root, err := from.Open(ctx, b.Spec.Base)
 	if err != nil {
-		return fault("base", err), ctx.Err()
+		return registryResult("base", err), ctx.Err()
 	}
 	img, err := imagebuild.Append(ctx, imagebuild.AppendRequest{Base: root, Entries: m.placed.Entries, Labels: labelsOf(b), Platforms: b.Spec.Platforms})
 	if err != nil {
-		return fault("append build", err), ctx.Err()
+		return registryResult("append build", err), ctx.Err()
 	}
-	copied, err := img.Push(ctx, m.writing(), repository, tag)
+	copied, err := img.Push(ctx, m.registryWriter(), repository, tag)
 	if err != nil {
-		return fault(fmt.Sprintf("push to %s", repository), err), ctx.Err()
+		return registryResult(fmt.Sprintf("push to %s", repository), err), ctx.Err()
 	}
 	got := resultOf(img)
 	got.copied = copied

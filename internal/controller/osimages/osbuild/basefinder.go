@@ -46,15 +46,15 @@ type Base struct {
 	files *files
 }
 
-// NotRead says that no node has sent a blob. It passes: nodes are still copying, or are
+// BlobUnavailable says that no node has sent a blob. It passes: nodes are still copying, or are
 // away.
-type NotRead struct{ error }
+type BlobUnavailable struct{ error }
 
 // Unwrap is what the nodes said.
-func (e NotRead) Unwrap() error { return e.error }
+func (e BlobUnavailable) Unwrap() error { return e.error }
 
-// Find the base repository@sha256:...; of several bundles the one that is preferred, or
-// the one that is wanted first. why says, if there is none, what would cure that.
+// Find finds the base repository@sha256:... in the preferred bundle, else in the first bundle
+// that is wanted. If no bundle has it, why is the reason with its fix.
 func (f *Finder) Find(ctx context.Context, ref, prefer string) (found *Base, why string, err error) {
 	repository, dgst, _ := strings.Cut(ref, "@")
 	all, err := f.served(ctx, prefer)
@@ -69,7 +69,7 @@ func (f *Finder) Find(ctx context.Context, ref, prefer string) (found *Base, why
 			continue
 		}
 		if img := h.ImageByDigest(dgst); img != nil {
-			return open(f.Bundles, h, img, ref), "", nil
+			return openBase(f.Bundles, h, img, ref), "", nil
 		}
 		for _, img := range h.Metadata.Images {
 			if oci.Repository(img.Name) == repository {
@@ -77,10 +77,10 @@ func (f *Finder) Find(ctx context.Context, ref, prefer string) (found *Base, why
 			}
 		}
 	}
-	return nil, sayMissing(ref, pending, others), nil
+	return nil, missingBaseMessage(ref, pending, others), nil
 }
 
-func sayMissing(ref string, pending, others []string) string {
+func missingBaseMessage(ref string, pending, others []string) string {
 	if len(pending) > 0 {
 		return fmt.Sprintf("base %s is looked for in bundles whose catalogue is being read from the nodes: %s", ref, strings.Join(pending, ", "))
 	}
@@ -122,7 +122,7 @@ func (f *Finder) served(ctx context.Context, prefer string) (out []string, err e
 	return out, nil
 }
 
-func open(from Bundles, h *bundle.Header, img *bundle.Image, ref string) *Base {
+func openBase(from Bundles, h *bundle.Header, img *bundle.Image, ref string) *Base {
 	s := &files{from: from, header: h, blobs: map[string]int{}}
 	for _, b := range img.Blobs {
 		s.blobs[h.Metadata.Blobs[b].Digest] = b
@@ -176,18 +176,18 @@ func (s *files) String() string { return "bundle " + s.header.Metadata.Name }
 // Open reads a small blob from a node; what it is is compared by who reads on.
 func (s *files) Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	n, ok := s.blobs[d.Digest.String()]
-	if !ok || s.header.Metadata.Blobs[n].Size > model.MaxMadeBlob {
+	if !ok || s.header.Metadata.Blobs[n].Size > model.MaxOverlayBlob {
 		return nil, fmt.Errorf("the bundle has no small blob %s of this image: %w", d.Digest, fs.ErrNotExist)
 	}
 	data, err := s.from.Blob(ctx, s.header, n)
 	if err != nil {
-		return nil, NotRead{err}
+		return nil, BlobUnavailable{err}
 	}
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
 // IsTransient reports whether an error of a build is one of nodes that have not sent a blob.
 func IsTransient(err error) bool {
-	var n NotRead
+	var n BlobUnavailable
 	return errors.As(err, &n)
 }

@@ -23,7 +23,7 @@ import (
 type site struct {
 	client.Reader
 	updates []v1alpha1.NodeUpdate
-	bundles map[string]*stick
+	bundles map[string]*fakeBundle
 	broken  error
 }
 
@@ -43,13 +43,13 @@ func (s *site) Blob(_ context.Context, h *bundle.Header, n int) ([]byte, error) 
 	return s.bundles[h.Digest].blobs[n], s.broken
 }
 
-// stick is a bundle with some of an index of two platforms.
-type stick struct {
+// fakeBundle is a bundle with some manifests of an index of two platforms.
+type fakeBundle struct {
 	header *bundle.Header
 	blobs  [][]byte
 }
 
-func (s *stick) add(data []byte) ocispec.Descriptor {
+func (s *fakeBundle) add(data []byte) ocispec.Descriptor {
 	d := ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}
 	s.blobs = append(s.blobs, data)
 	s.header.Metadata.Blobs = append(s.header.Metadata.Blobs, bundle.Blob{Digest: d.Digest.String(), Size: d.Size})
@@ -65,11 +65,11 @@ func readText(t *testing.T, v any) []byte {
 	return b
 }
 
-// index of a base for two platforms, of which the bundle has some.
-func index(t *testing.T, name string, has ...string) (s *stick, dgst string) {
+// index returns a bundle with an index of two platforms and the manifests of some of them.
+func index(t *testing.T, name string, has ...string) (s *fakeBundle, dgst string) {
 	t.Helper()
-	s = &stick{header: &bundle.Header{Digest: "sha256:" + name, Metadata: &bundle.Metadata{Name: name}}}
-	other := &stick{header: &bundle.Header{Metadata: &bundle.Metadata{}}}
+	s = &fakeBundle{header: &bundle.Header{Digest: "sha256:" + name, Metadata: &bundle.Metadata{Name: name}}}
+	other := &fakeBundle{header: &bundle.Header{Metadata: &bundle.Metadata{}}}
 	var idx ocispec.Index
 	idx.SchemaVersion, idx.MediaType = 2, ocispec.MediaTypeImageIndex
 	for _, arch := range []string{"amd64", "arm64"} {
@@ -102,11 +102,11 @@ func node(name string, approved []string, served ...string) v1alpha1.NodeUpdate 
 	return nu
 }
 
-// A bundle for one platform has that of an index; the image is made for it alone, and
-// nothing else of the index is looked for.
+// A bundle for one platform has one manifest of an index. The image is built for that platform
+// alone, without a read of the other manifests.
 func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 	b, dgst := index(t, "a", "amd64")
-	s := &site{bundles: map[string]*stick{b.header.Digest: b}, updates: []v1alpha1.NodeUpdate{node("n1", nil, b.header.Digest)}}
+	s := &site{bundles: map[string]*fakeBundle{b.header.Digest: b}, updates: []v1alpha1.NodeUpdate{node("n1", nil, b.header.Digest)}}
 	f := &Finder{Client: s, Bundles: s}
 	base, why, err := f.Find(t.Context(), "r.example/os/base@"+dgst, "")
 	if base == nil {
@@ -121,9 +121,9 @@ func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 		t.Fatalf("%v %+v", err, img)
 	}
 	if base.Has(ocispec.Descriptor{Digest: img.Kept[0].Digest, Size: 1}) || base.Has(img.Desc) {
-		t.Error("it is said to have what it has not")
+		t.Error("Has reports a descriptor that the bundle does not have")
 	}
-	// What it has not cannot be built, and what a node did not send is waited for.
+	// A platform that the bundle misses cannot be built; a blob that no node sent yet is transient.
 	if _, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base.Root, Platforms: []string{"linux/arm64"}}); err == nil || IsTransient(err) || !strings.Contains(err.Error(), "no small blob") {
 		t.Error(err)
 	}
@@ -142,7 +142,7 @@ func TestAnIndexOfWhichABundleHasAPart(t *testing.T) {
 func TestWhichBundle(t *testing.T) {
 	a, dgst := index(t, "a", "amd64")
 	b, _ := index(t, "b", "amd64", "arm64")
-	s := &site{bundles: map[string]*stick{a.header.Digest: a, b.header.Digest: b}}
+	s := &site{bundles: map[string]*fakeBundle{a.header.Digest: a, b.header.Digest: b}}
 	f := &Finder{Client: s, Bundles: s}
 	for name, c := range map[string]struct {
 		approved, served []string

@@ -31,7 +31,7 @@ const (
 	Tries = 4
 	// firstRest between two of them; it doubles.
 	firstRest = 10 * time.Second
-	// jobEvery is how often a Job is looked at.
+	// jobEvery is how often a Job is checked.
 	jobEvery = 3 * time.Second
 	// atOnce is how many builds are made side by side.
 	atOnce = 2
@@ -55,7 +55,7 @@ func (r *Builds) Setup(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{RateLimiter: queue.Backoff(), MaxConcurrentReconciles: atOnce}).Complete(r)
 }
 
-// result of one look at a build.
+// result of one reconcile of a build.
 type result struct {
 	digest    string
 	platforms []string
@@ -70,7 +70,8 @@ type result struct {
 	// not the builder.
 	waits   time.Duration
 	because string
-	// user fault, or one of the surroundings; log is the end of what was said.
+	// user is a fault of the user's inputs, surroundings one of the environment; log is the
+	// end of the output.
 	user, surroundings string
 }
 
@@ -84,44 +85,44 @@ func (r *Builds) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, nil // Job and ConfigMap go with it
 	}
 	if osimage.Phase(b.Status.Phase).Ended() {
-		return ctrl.Result{}, r.tidy(ctx, b)
+		return ctrl.Result{}, r.cleanUp(ctx, b)
 	}
 	st := b.Status.DeepCopy()
 	if st.Phase != v1alpha1.BuildBuilding {
-		begin(st, r.Now())
+		markStarted(st, r.Now())
 		if err := r.write(ctx, b, st); err != nil {
 			return ctrl.Result{}, err
 		}
 		b.Status = *st.DeepCopy()
 	}
-	got, err := r.make(ctx, b, st)
+	got, err := r.build(ctx, b, st)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	wait := r.settle(st, got)
+	wait := r.applyResult(st, got)
 	if err := r.write(ctx, b, st); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
-// settle turns a result into a status, and says when to look again.
-func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
+// applyResult turns a result into a status, and says when to look again.
+func (r *Builds) applyResult(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 	now := r.Now()
 	switch {
 	case got.digest != "":
 		st.Digest, st.Parts, st.Platforms, st.Manifests, st.Copied, st.Log = got.digest, got.parts, got.platforms, got.manifests, got.copied, ""
-		end(st, v1alpha1.BuildSucceeded, v1alpha1.ReasonAsExpected, "the image is "+got.digest, now)
+		markFinished(st, v1alpha1.BuildSucceeded, v1alpha1.ReasonAsExpected, "the image is "+got.digest, now)
 	case got.user != "":
 		st.Log = text.Truncate(got.user, 8000)
-		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, text.Truncate(got.user, 2000), now)
+		markFinished(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, text.Truncate(got.user, 2000), now)
 	case got.surroundings != "":
 		st.Attempts++
 		st.Log = text.Truncate(got.surroundings, 8000)
 		if st.Attempts < Tries {
 			return firstRest << (st.Attempts - 1)
 		}
-		end(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, text.Truncate(got.surroundings, 2000)), now)
+		markFinished(st, v1alpha1.BuildFailed, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("given up after %d tries: %s", st.Attempts, text.Truncate(got.surroundings, 2000)), now)
 	}
 	if got.because != "" {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.BuildBuilding, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonOSBaseNotPinned, Message: text.Truncate(got.because, 2000), LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))})
@@ -129,7 +130,7 @@ func (r *Builds) settle(st *v1alpha1.OSBuildStatus, got result) time.Duration {
 	return got.waits
 }
 
-func (r *Builds) make(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) (result, error) {
+func (r *Builds) build(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus) (result, error) {
 	var o v1alpha1.OSImage
 	err := r.Live.Get(ctx, client.ObjectKey{Name: b.Spec.OSImage}, &o)
 	if apierrors.IsNotFound(err) || err == nil && string(o.UID) != b.Spec.OSImageUID {
@@ -160,7 +161,7 @@ func (r *Builds) run(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBu
 	return r.append(ctx, b, m, b.Spec.Repository, b.Name)
 }
 
-func begin(st *v1alpha1.OSBuildStatus, now time.Time) {
+func markStarted(st *v1alpha1.OSBuildStatus, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	if st.StartedAt == nil {
 		st.StartedAt = &at
@@ -171,7 +172,7 @@ func begin(st *v1alpha1.OSBuildStatus, now time.Time) {
 	}
 }
 
-func end(st *v1alpha1.OSBuildStatus, phase, reason, message string, now time.Time) {
+func markFinished(st *v1alpha1.OSBuildStatus, phase, reason, message string, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	if st.StartedAt == nil {
 		st.StartedAt = &at
@@ -184,19 +185,19 @@ func end(st *v1alpha1.OSBuildStatus, phase, reason, message string, now time.Tim
 	meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: phase, Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: at})
 }
 
-// fault sorts what went wrong with a registry: what it denies or has not is for a
-// person, that it is away passes.
-func fault(what string, err error) result {
-	if passes(err) {
+// registryResult sorts failures of a registry: a person has to fix what it denies or does not
+// have; an unreachable registry is transient.
+func registryResult(what string, err error) result {
+	if isTransientFailure(err) {
 		return result{surroundings: what + ": " + err.Error()}
 	}
 	return result{user: what + ": " + err.Error()}
 }
 
-func passes(err error) bool {
+func isTransientFailure(err error) bool {
 	var f *registry.Failure
 	if errors.As(err, &f) {
-		return f.Kind == registry.Away || f.Kind == registry.Limited
+		return f.Kind == registry.Unreachable || f.Kind == registry.RateLimited
 	}
 	var said *transport.Error
 	if errors.As(err, &said) {

@@ -30,11 +30,11 @@ func (m *materials) unpack(ctx context.Context) (image string, got result, err e
 	}
 	root, err := from.Open(ctx, ref)
 	if err != nil {
-		return "", fault("build context", err), ctx.Err()
+		return "", registryResult("build context", err), ctx.Err()
 	}
 	raw, err := oci.Fetch(ctx, root.Store, root.Desc)
 	if err != nil {
-		return "", fault("build context", err), ctx.Err()
+		return "", registryResult("build context", err), ctx.Err()
 	}
 	var doc ocispec.Manifest
 	if err := json.Unmarshal(raw, &doc); err != nil {
@@ -62,20 +62,20 @@ func (m *materials) readFiles(ctx context.Context, ref string, from oci.Store, l
 		}
 		data, err := oci.Fetch(ctx, from, l)
 		if err != nil {
-			return fault("build context", err), ctx.Err()
+			return registryResult("build context", err), ctx.Err()
 		}
 		m.given.Files[name] = data
 	}
 	return result{}, nil
 }
 
-// plainPath: a file's place lies within the context.
+// plainPath reports an error for a file outside of the context.
 func plainPath(name string) error {
 	switch {
 	case name == "":
 		return errors.New("a file of it has no name (" + ocispec.AnnotationTitle + "): push files with oras push, or an image")
 	case path.Clean("/"+name) != "/"+name || slices.Contains(strings.Split(name, "/"), ".."):
-		return fmt.Errorf("the file %q lies outside of it", name)
+		return fmt.Errorf("the file %q is outside of it", name)
 	}
 	return nil
 }

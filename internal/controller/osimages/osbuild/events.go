@@ -38,7 +38,7 @@ func NewEventRecorder(recorder events.EventRecorder, reg prometheus.Registerer) 
 		ended:    counter("os_builds_ended_total", "Builds of OS images that ended, by builder and how.", "os_image", "builder", "phase"),
 		retries:  counter("os_build_retries_total", "Tries of builds that failed because of their surroundings.", "os_image"),
 		copied:   counter("os_build_copied_bytes_total", "Bytes of bases that had to be copied to another registry.", "os_image"),
-		reused:   counter("os_builds_reused_total", "Times that a pool went back to an image of an earlier build, and nothing was built.", "os_image"),
+		reused:   counter("os_builds_reused_total", "Times that a pool returned to the image of an earlier build, without a new build.", "os_image"),
 		unbooted: counter("os_images_not_booted_total", "Times that a pool's nodes did not have to boot a new image, because it differs only in what agents write.", "os_image"),
 		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "refit", Name: "os_build_duration_seconds", Help: "How long builds took, from their start to their end.", Buckets: durations}, []string{"builder", "phase"}),
 	}
@@ -86,7 +86,7 @@ func (t *EventRecorder) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus)
 		t.copied.WithLabelValues(b.Spec.OSImage).Add(float64(st.Copied))
 		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonImageBuilt, fmt.Sprintf("the image is %s@%s%s, %d bytes of the base were copied; %s", b.Spec.Repository, st.Digest, took, st.Copied, st.PackagesSay))
 	case v1alpha1.BuildFailed:
-		t.event(b, corev1.EventTypeWarning, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("it failed%s, at try %d: %s", took, max(1, st.Attempts), text.Tail(st.Log, mostNote/2)))
+		t.event(b, corev1.EventTypeWarning, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("it failed%s, at try %d: %s", took, max(1, st.Attempts), text.Tail(st.Log, maxNote/2)))
 	case v1alpha1.BuildInterrupted:
 		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more; it ended"+took)
 	}
@@ -98,7 +98,7 @@ func (t *EventRecorder) Reused(o *v1alpha1.OSImage, pool, build string) {
 		return
 	}
 	t.reused.WithLabelValues(o.Name).Inc()
-	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageReused, "Build", "%s", note("pool "+pool+" has the image of build "+build+" again, and nothing was built"))
+	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageReused, "Build", "%s", truncateNote("pool "+pool+" has the image of build "+build+" again, and nothing was built"))
 }
 
 // NotBooted tells that a pool's nodes need not boot what was built.
@@ -107,14 +107,14 @@ func (t *EventRecorder) NotBooted(o *v1alpha1.OSImage, pool, why string) {
 		return
 	}
 	t.unbooted.WithLabelValues(o.Name).Inc()
-	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageNotBooted, "Build", "%s", note("pool "+pool+": "+why))
+	t.events.Eventf(o, nil, corev1.EventTypeNormal, v1alpha1.ReasonImageNotBooted, "Build", "%s", truncateNote("pool "+pool+": "+why))
 }
 
 func (t *EventRecorder) event(b *v1alpha1.OSBuild, kind, reason, message string) {
-	t.events.Eventf(b, nil, kind, reason, "Build", "%s", note(message))
+	t.events.Eventf(b, nil, kind, reason, "Build", "%s", truncateNote(message))
 }
 
-// mostNote is how long the text of an event may be, in bytes.
-const mostNote = 1000
+// maxNote is how long the text of an event may be, in bytes.
+const maxNote = 1000
 
-func note(s string) string { return text.Truncate(strings.ToValidUTF8(s, ""), mostNote) }
+func truncateNote(s string) string { return text.Truncate(strings.ToValidUTF8(s, ""), maxNote) }

@@ -19,7 +19,7 @@ type part struct{ platform, digest string }
 // index puts the images of several platforms together. The same images give the same
 // digest. Without a digest, fail says why.
 func (r *Builds) index(ctx context.Context, b *v1alpha1.OSBuild, m materials, parts []part) (made string, fail result, err error) {
-	from, err := m.reading(m.push)
+	from, err := m.registryReader(m.push)
 	if err != nil {
 		return "", result{}, err
 	}
@@ -27,7 +27,7 @@ func (r *Builds) index(ctx context.Context, b *v1alpha1.OSBuild, m materials, pa
 	for _, p := range parts {
 		root, err := from.Open(ctx, b.Spec.Repository+"@"+p.digest)
 		if err != nil {
-			return "", fault("image of "+p.platform, err), ctx.Err()
+			return "", registryResult("image of "+p.platform, err), ctx.Err()
 		}
 		d := root.Desc
 		words := append(strings.Split(p.platform, "/"), "")
@@ -39,9 +39,9 @@ func (r *Builds) index(ctx context.Context, b *v1alpha1.OSBuild, m materials, pa
 		return "", result{}, err
 	}
 	made = digest.FromBytes(raw).String()
-	_, err = m.writing().Push(ctx, registry.Upload{Repository: b.Spec.Repository, Tag: b.Name, Manifests: []registry.Blob{{MediaType: ocispec.MediaTypeImageIndex, Digest: made, Data: raw}}})
+	_, err = m.registryWriter().Push(ctx, registry.Upload{Repository: b.Spec.Repository, Tag: b.Name, Manifests: []registry.Blob{{MediaType: ocispec.MediaTypeImageIndex, Digest: made, Data: raw}}})
 	if err != nil {
-		return "", fault("push to "+b.Spec.Repository, err), ctx.Err()
+		return "", registryResult("push to "+b.Spec.Repository, err), ctx.Err()
 	}
 	return made, result{}, nil
 }

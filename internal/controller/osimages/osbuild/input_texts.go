@@ -11,12 +11,12 @@ import (
 )
 
 // Texts are the Containerfiles of an OSImage: the one for all architectures, those of
-// single ones, and the hash of the files beside them.
+// single ones, and the hash of the files next to them.
 type Texts struct {
 	Text    string
 	Per     map[string]string
 	Context string
-	// Problem is one that a person mends.
+	// Problem is one that a person has to fix.
 	Problem string
 }
 
@@ -37,7 +37,7 @@ func ReadTexts(ctx context.Context, live client.Reader, o *v1alpha1.OSImage) (ou
 			}
 		}
 		if problem == "" && text != "" {
-			problem = strings.Join(osimage.Check(text).Problems, "; ")
+			problem = strings.Join(osimage.CheckContainerfile(text).Problems, "; ")
 		}
 		if problem != "" {
 			problems = append(problems, "Containerfile"+whose+": "+problem)

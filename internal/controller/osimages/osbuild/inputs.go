@@ -22,26 +22,26 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// Given are what an OSImage says beside its texts.
-type Given struct {
+// Inputs are the inputs of an OSImage in addition to its texts.
+type Inputs struct {
 	// CA is PEM text, Mirrors a registries.conf, and Elsewhere what it says.
 	CA, Mirrors string
 	Elsewhere   *oci.MirrorConfig
 	proxy       v1alpha1.OSBuildProxy
-	// Files beside the Containerfile, or the artifact that they are in; Context is their
+	// Files next to the Containerfile, or the artifact that they are in; Context is their
 	// hash, or the artifact's name.
 	Files             map[string][]byte
 	Artifact, Context string
 	// Secrets of refit-builds that a RUN may mount.
 	Secrets []string
-	// Problem is one that a person mends.
+	// Problem is one that a person has to fix.
 	Problem string
 }
 
-// Read reads them. They are copied where they are used, so that a build does not
+// ReadInputs reads them. They are copied where they are used, so that a build does not
 // change under way.
-func Read(ctx context.Context, live client.Reader, o *v1alpha1.OSImage) (Given, error) {
-	var x Given
+func ReadInputs(ctx context.Context, live client.Reader, o *v1alpha1.OSImage) (Inputs, error) {
+	var x Inputs
 	if o.Spec.Proxy != nil {
 		x.proxy = *o.Spec.Proxy
 	}
@@ -73,7 +73,7 @@ func Read(ctx context.Context, live client.Reader, o *v1alpha1.OSImage) (Given, 
 	return x, nil
 }
 
-func (x *Given) caOf(ctx context.Context, live client.Reader, ref *v1alpha1.ConfigMapKey) (problem string, err error) {
+func (x *Inputs) caOf(ctx context.Context, live client.Reader, ref *v1alpha1.ConfigMapKey) (problem string, err error) {
 	if ref == nil {
 		return "", nil
 	}
@@ -87,7 +87,7 @@ func (x *Given) caOf(ctx context.Context, live client.Reader, ref *v1alpha1.Conf
 }
 
 // mirrorsOf reads where else bases are found: the same words for a build and for refit.
-func (x *Given) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.OSImageSpec) (problem string, err error) {
+func (x *Inputs) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.OSImageSpec) (problem string, err error) {
 	ref := s.Mirrors
 	if ref == nil && s.Build != nil {
 		ref = s.Build.Mirrors
@@ -104,9 +104,9 @@ func (x *Given) mirrorsOf(ctx context.Context, live client.Reader, s *v1alpha1.O
 	return "", nil
 }
 
-// secretsOf sees that they are there and are for builds: a pod that mounts one that is
-// not there would wait for it without a word, and a RUN may read what it mounts.
-func (x *Given) secretsOf(ctx context.Context, live client.Reader, p *v1alpha1.OSBuildPlace) (problem string, err error) {
+// secretsOf checks that the Secrets exist and are for builds. A pod that mounts a missing
+// Secret would wait without a message, and a RUN may read every Secret that is mounted.
+func (x *Inputs) secretsOf(ctx context.Context, live client.Reader, p *v1alpha1.OSBuildPlace) (problem string, err error) {
 	for _, ref := range p.Secrets {
 		var s corev1.Secret
 		err := live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.BuildsNamespace, Name: ref.Name}, &s)
@@ -124,7 +124,7 @@ func (x *Given) secretsOf(ctx context.Context, live client.Reader, p *v1alpha1.O
 	return "", nil
 }
 
-func (x *Given) contextOf(ctx context.Context, live client.Reader, c *v1alpha1.OSBuildContext) (problem string, err error) {
+func (x *Inputs) contextOf(ctx context.Context, live client.Reader, c *v1alpha1.OSBuildContext) (problem string, err error) {
 	if c == nil {
 		return "", nil
 	}
@@ -168,7 +168,7 @@ func configMap(ctx context.Context, live client.Reader, name string) (*corev1.Co
 	return cm, "", nil
 }
 
-// Text of a key; a problem is one that a person mends.
+// Text of a key; a problem is one that a person has to fix.
 func Text(ctx context.Context, live client.Reader, ref *v1alpha1.ConfigMapKey) (text, problem string, err error) {
 	cm, problem, err := configMap(ctx, live, ref.Name)
 	if err != nil || problem != "" {
@@ -185,12 +185,12 @@ func Text(ctx context.Context, live client.Reader, ref *v1alpha1.ConfigMapKey) (
 }
 
 // Env is the environment of a build.
-func (x Given) Env() map[string]string {
+func (x Inputs) Env() map[string]string {
 	return map[string]string{"HTTP_PROXY": x.proxy.HTTP, "HTTPS_PROXY": x.proxy.HTTPS, "NO_PROXY": x.proxy.NoProxy}
 }
 
-// Over is how registries are reached with the CA bundle and the proxy; usual without.
-func (x Given) Over(usual http.RoundTripper) http.RoundTripper {
+// Transport is how registries are reached with the CA bundle and the proxy; usual without.
+func (x Inputs) Transport(usual http.RoundTripper) http.RoundTripper {
 	if x.Way() == "" {
 		return usual
 	}
@@ -223,7 +223,7 @@ func (x Given) Over(usual http.RoundTripper) http.RoundTripper {
 }
 
 // Way is another for every way to registries, empty for the usual one.
-func (x Given) Way() string {
+func (x Inputs) Way() string {
 	if x.CA == "" && x.proxy == (v1alpha1.OSBuildProxy{}) {
 		return ""
 	}

@@ -11,8 +11,8 @@ import (
 
 // A proxy that an object names is no way around what the controller refuses.
 func TestNoProxyLeadsToThisMachine(t *testing.T) {
-	x := Given{proxy: v1alpha1.OSBuildProxy{HTTP: "http://proxy.example:3128", HTTPS: "http://proxy.example:3128"}}
-	over, ok := x.Over(outbound.New(outbound.RegistryFlag).Transport()).(*http.Transport)
+	x := Inputs{proxy: v1alpha1.OSBuildProxy{HTTP: "http://proxy.example:3128", HTTPS: "http://proxy.example:3128"}}
+	over, ok := x.Transport(outbound.New(outbound.RegistryFlag).Transport()).(*http.Transport)
 	if !ok {
 		t.Fatal("no transport")
 	}

@@ -55,7 +55,7 @@ func (r *Builds) containerfile(ctx context.Context, b *v1alpha1.OSBuild, st *v1a
 		}
 		outs = append(outs, out)
 	}
-	return r.together(ctx, b, st, m, outs)
+	return r.combineOutcomes(ctx, b, st, m, outs)
 }
 
 // jobName of a platform's Job: the build's, if there is one platform.
@@ -85,7 +85,7 @@ func (r *Builds) outcome(ctx context.Context, job *batchv1.Job, st *v1alpha1.OSB
 	if st.Log == "" {
 		st.Log = out.Log
 	}
-	if !out.Over || out.Fault != imagebuild.Namespaces || len(st.Tried) >= len(imagebuild.Variants) {
+	if !out.Finished || out.Fault != imagebuild.Namespaces || len(st.Tried) >= len(imagebuild.Variants) {
 		return out, false, nil
 	}
 	// Another kind of pod may build. What was tried is written down before the Job
@@ -97,11 +97,11 @@ func (r *Builds) outcome(ctx context.Context, job *batchv1.Job, st *v1alpha1.OSB
 	return out, true, r.deleteJob(ctx, job)
 }
 
-// together is what all Jobs came to: the first fault counts, and else the image of the
+// combineOutcomes is what all Jobs came to: the first fault counts, and else the image of the
 // one, or an index of them all.
-func (r *Builds) together(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus, m materials, outs []imagebuild.Outcome) (result, error) {
-	for _, fault := range []imagebuild.Fault{imagebuild.User, imagebuild.Namespaces, imagebuild.Surroundings} {
-		i := slices.IndexFunc(outs, func(o imagebuild.Outcome) bool { return o.Over && o.Fault == fault })
+func (r *Builds) combineOutcomes(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus, m materials, outs []imagebuild.Outcome) (result, error) {
+	for _, fault := range []imagebuild.Fault{imagebuild.User, imagebuild.Namespaces, imagebuild.Environment} {
+		i := slices.IndexFunc(outs, func(o imagebuild.Outcome) bool { return o.Finished && o.Fault == fault })
 		switch {
 		case i < 0:
 		case fault == imagebuild.User:
@@ -111,7 +111,7 @@ func (r *Builds) together(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 			return result{surroundings: outs[i].Log}, nil
 		}
 	}
-	if slices.ContainsFunc(outs, func(o imagebuild.Outcome) bool { return !o.Over }) {
+	if slices.ContainsFunc(outs, func(o imagebuild.Outcome) bool { return !o.Finished }) {
 		return result{waits: jobEvery}, nil
 	}
 	got := result{digest: outs[0].Digest, packages: outs[0].Packages, platforms: slices.Clone(st.Platforms)}
@@ -139,7 +139,7 @@ func (r *Builds) start(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OS
 	if m.given.Context != b.Spec.Context {
 		return result{waits: jobEvery}, nil // the files have changed: another build is made, and this one ended
 	}
-	choice, archs, got, err := r.choose(ctx, st, o)
+	choice, archs, got, err := r.choosePod(ctx, st, o)
 	if err != nil || got.user != "" {
 		return got, err
 	}
@@ -162,9 +162,9 @@ func (r *Builds) start(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OS
 	return result{waits: jobEvery}, r.jobs(ctx, b, st, o, m, b.Spec.Repository+"@"+got.digest, image)
 }
 
-// choose the pod that builds; archs are those of the nodes that may.
-func (r *Builds) choose(ctx context.Context, st *v1alpha1.OSBuildStatus, o *v1alpha1.OSImage) (choice imagebuild.Choice, archs map[string]bool, got result, err error) {
-	facts, archs, err := r.facts(ctx, o.Spec.Build.NodeSelector)
+// choosePod the pod that builds; archs are those of the nodes that may.
+func (r *Builds) choosePod(ctx context.Context, st *v1alpha1.OSBuildStatus, o *v1alpha1.OSImage) (choice imagebuild.Choice, archs map[string]bool, got result, err error) {
+	facts, archs, err := r.readFacts(ctx, o.Spec.Build.NodeSelector)
 	if err != nil {
 		return choice, nil, got, err
 	}
@@ -213,7 +213,7 @@ func (r *Builds) jobs(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSB
 			Name: name, Namespace: v1alpha1.BuildsNamespace, Image: o.Spec.Build.Image, NodeSelector: o.Spec.Build.NodeSelector, Platform: platform,
 			Labels:        map[string]string{v1alpha1.LabelOSImage: Label(o.Name), v1alpha1.LabelOSBuild: Label(b.Name), v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController},
 			Owner:         &metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OSBuild", Name: b.Name, UID: b.UID, Controller: &yes},
-			Containerfile: osimage.Render(configs, b.Spec.Packages, texts.Text(platform)), Target: target,
+			Containerfile: osimage.RenderContainerfile(configs, b.Spec.Packages, texts.ContainerfileFor(platform)), Target: target,
 			PullSecret: nameOf(PullSecret(&o.Spec)), PushSecret: nameOf(PushSecret(&o.Spec)),
 			Proxy: m.given.Env(), CABundle: m.given.CA, Mirrors: m.given.Mirrors, Context: m.given.Files, ContextImage: contextImage, Secrets: m.given.Secrets,
 			MaxMemory: o.Spec.Build.MaxMemory, MaxDisk: o.Spec.Build.MaxDisk,
@@ -238,9 +238,9 @@ func nameOf(s *v1alpha1.PullSecret) string {
 	return s.Name
 }
 
-// facts of the nodes that may build, and of the namespace; archs are the architectures
+// readFacts of the nodes that may build, and of the namespace; archs are the architectures
 // of those nodes.
-func (r *Builds) facts(ctx context.Context, selector map[string]string) (f imagebuild.Facts, archs map[string]bool, err error) {
+func (r *Builds) readFacts(ctx context.Context, selector map[string]string) (f imagebuild.Facts, archs map[string]bool, err error) {
 	var ns corev1.Namespace
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: v1alpha1.BuildsNamespace}, &ns); err != nil {
 		return f, nil, err
@@ -262,9 +262,9 @@ func (r *Builds) facts(ctx context.Context, selector map[string]string) (f image
 	return f, archs, nil
 }
 
-// tidy takes what a build needed away: always if it was interrupted or succeeded; of
-// a failed one what runs goes, and the rest stays to be looked at and goes with it.
-func (r *Builds) tidy(ctx context.Context, b *v1alpha1.OSBuild) error {
+// cleanUp deletes the objects of a build that was interrupted or succeeded. Of a failed build
+// it deletes what runs; the rest stays for inspection and is deleted with the build.
+func (r *Builds) cleanUp(ctx context.Context, b *v1alpha1.OSBuild) error {
 	if b.Status.Job == "" {
 		return nil
 	}

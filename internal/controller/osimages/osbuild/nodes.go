@@ -24,8 +24,8 @@ const (
 	mostParts = 1000000
 )
 
-// forNodes makes the base with the configuration and pushes it nowhere: what it has
-// beside the base's layers becomes a Content, from which every node puts it together.
+// forNodes builds the base with the configuration and pushes it nowhere. What it adds to the
+// base's layers becomes a Content, from which every node assembles the image.
 func (r *Builds) forNodes(ctx context.Context, b *v1alpha1.OSBuild, m materials) (result, error) {
 	base, why, err := r.Bases.Find(ctx, b.Spec.Base, "")
 	if err != nil {
@@ -75,16 +75,16 @@ func appended(ctx context.Context, base *Base, b *v1alpha1.OSBuild, m materials)
 
 // partsOf an image as the data of a Content.
 func partsOf(img *imagebuild.AppendedImage, b *v1alpha1.OSBuild) (string, error) {
-	out := model.MadeImage{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: baseDigest(b)}
+	out := model.ImageOverlay{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: baseDigest(b)}
 	total := 0
 	for _, x := range slices.Concat(img.Blobs, img.Manifests) {
-		if total += len(x.Data); len(x.Data) > model.MaxMadeBlob {
+		if total += len(x.Data); len(x.Data) > model.MaxOverlayBlob {
 			return "", tooLarge(total)
 		}
-		if out.Has(x.Digest) {
+		if out.HasBlob(x.Digest) {
 			continue
 		}
-		if err := out.Add(x.Data); err != nil {
+		if err := out.AddBlob(x.Data); err != nil {
 			return "", err
 		}
 	}
@@ -99,7 +99,7 @@ func partsOf(img *imagebuild.AppendedImage, b *v1alpha1.OSBuild) (string, error)
 }
 
 func tooLarge(bytes int) error {
-	return fmt.Errorf("what the configuration adds to the base has %d bytes, too many to travel to the nodes without a registry (an object of the cluster takes %d, compressed): bring large files as payloads of a bundle, or build the image where there is room (refit image build --output oci:DIR:TAG) and bring it in a bundle", bytes, mostParts)
+	return fmt.Errorf("what the configuration adds to the base has %d bytes, too many to reach the nodes without a registry: the limit of an object in the cluster is %d, compressed. Put large files into a bundle as payloads. Or build the image elsewhere (refit image build --output oci:DIR:TAG) and put it into a bundle", bytes, mostParts)
 }
 
 func baseDigest(b *v1alpha1.OSBuild) string {

@@ -39,7 +39,8 @@ var databases = map[string]func(string) osimage.Packages{
 }
 
 // packages records the packages of an image that was made, and what changed since the
-// image that a pool has. A list that is not known is said to be so and fails nothing.
+// image that a pool has. The status reports an unknown list, and the build does not
+// fail because of it.
 func (r *Builds) packages(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus, o *v1alpha1.OSImage, m materials, got result) error {
 	var builds v1alpha1.OSBuildList
 	if err := r.Live.List(ctx, &builds); err != nil {
@@ -64,25 +65,25 @@ func (r *Builds) packages(ctx context.Context, b *v1alpha1.OSBuild, st *v1alpha1
 	}
 	st.Packages, st.PackageCount = name, int32(strings.Count(content, "\n"))
 	st.PackagesSay = fmt.Sprintf("%d packages", st.PackageCount)
-	from := before(b, o, builds.Items)
+	from := priorBuild(b, o, builds.Items)
 	if from == nil || from.Status.Packages == "" {
 		return nil
 	}
-	old, err := r.kept(ctx, from.Status.Packages)
+	old, err := r.readPackages(ctx, from.Status.Packages)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	changes := list.Changes(old)
-	st.PackagesFrom, st.PackagesSay = from.Name, text.Truncate(osimage.SayChanges(changes), 1024)
+	st.PackagesFrom, st.PackagesSay = from.Name, text.Truncate(osimage.SummarizeChanges(changes), 1024)
 	for _, c := range changes[:min(len(changes), mostChanges)] {
 		st.PackageChanges = append(st.PackageChanges, text.Truncate(c, 512))
 	}
 	return nil
 }
 
-// before is the build whose image a pool has that wants this one, else the newest of
+// priorBuild is the build whose image a pool has that wants this one, else the newest of
 // the same OSImage.
-func before(b *v1alpha1.OSBuild, o *v1alpha1.OSImage, builds []v1alpha1.OSBuild) *v1alpha1.OSBuild {
+func priorBuild(b *v1alpha1.OSBuild, o *v1alpha1.OSImage, builds []v1alpha1.OSBuild) *v1alpha1.OSBuild {
 	var newest *v1alpha1.OSBuild
 	for i := range builds {
 		x := &builds[i]
@@ -99,7 +100,7 @@ func before(b *v1alpha1.OSBuild, o *v1alpha1.OSImage, builds []v1alpha1.OSBuild)
 	return newest
 }
 
-func (r *Builds) kept(ctx context.Context, name string) (osimage.Packages, error) {
+func (r *Builds) readPackages(ctx context.Context, name string) (osimage.Packages, error) {
 	var c v1alpha1.Content
 	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (r *Builds) list(ctx context.Context, b *v1alpha1.OSBuild, m materials, got
 	for i := range builds {
 		x := &builds[i]
 		if x.Spec.Builder == b.Spec.Builder && x.Spec.Base == b.Spec.Base && x.Status.Packages != "" {
-			if list, err := r.kept(ctx, x.Status.Packages); err == nil {
+			if list, err := r.readPackages(ctx, x.Status.Packages); err == nil {
 				return x.Status.Packages, list, nil
 			}
 		}
@@ -129,12 +130,12 @@ func (r *Builds) list(ctx context.Context, b *v1alpha1.OSBuild, m materials, got
 	return "", list, err
 }
 
-// written reads the list that the Job left beside its image, and takes it away.
+// written reads the list that the Job pushed next to its image, and deletes it.
 func (m materials) written(ctx context.Context, repository, digest string) (osimage.Packages, error) {
 	if digest == "" {
 		return nil, errors.New("the image has none of rpm, dpkg and apk, or the Job could not leave its list")
 	}
-	from, err := m.reading(m.push)
+	from, err := m.registryReader(m.push)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (m materials) written(ctx context.Context, repository, digest string) (osim
 	if len(list) == 0 {
 		return nil, errors.New("the list that the Job left is empty")
 	}
-	_ = m.writing().Delete(ctx, repository, digest) // a registry that deletes nothing keeps a few kilobytes
+	_ = m.registryWriter().Delete(ctx, repository, digest) // a registry that deletes nothing keeps a few kilobytes
 	return list, nil
 }
 

@@ -13,10 +13,10 @@ import (
 // Label is a text as the value of a label.
 func Label(s string) string { return strings.TrimRight(s[:min(len(s), 63)], ".-") }
 
-// Interrupt ends a build that nobody wants any more.
+// Interrupt ends a build that is no longer wanted.
 func (r *Builds) Interrupt(ctx context.Context, b *v1alpha1.OSBuild) error {
 	st := b.Status.DeepCopy()
-	end(st, v1alpha1.BuildInterrupted, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more", r.Now())
+	markFinished(st, v1alpha1.BuildInterrupted, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more", r.Now())
 	return r.write(ctx, b, st)
 }
 

@@ -160,7 +160,7 @@ func TestBlobsAndChunksReadBack(t *testing.T) {
 	}
 }
 
-// medium lets a test change or break what a stick gives back.
+// medium lets a test change or break what a USB stick returns.
 type medium struct {
 	b      []byte
 	broken atomic.Int64 // reads from this offset on fail; 0: none
@@ -177,8 +177,9 @@ func (m *medium) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(m.b).ReadAt(p, off)
 }
 
-// What was opened is what is read, or reading says what happened.
-func TestASwappedStickIsNamed(t *testing.T) {
+// A bundle is read from the medium that was opened; if the medium was swapped, the error
+// says so.
+func TestASwappedMediumIsReported(t *testing.T) {
 	m := &medium{b: bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1))}
 	f, err := bundlereader.Open(m, bundlereader.UnknownSize)
 	if err != nil {
@@ -224,7 +225,7 @@ func TestAnUnreadableSectorIsNamed(t *testing.T) {
 	}
 }
 
-// Of several damages the first is reported, whoever of the verifiers sees it.
+// Of several damaged places the first is reported, regardless of which verifier finds it.
 func TestTheFirstDamageIsReported(t *testing.T) {
 	s := bundletest.Spec{Payloads: []bundletest.Payload{{Name: "big", Content: bytes.Repeat([]byte("0123456789"), 20000)}}}
 	file := bundletest.Bytes(t, s)

@@ -37,8 +37,8 @@ func (in *inputs) openBootImage(path string) error {
 	return nil
 }
 
-// nameBootImages names the files by what the bundle's stream says of their sums: a
-// file that nobody would look for is a mistake.
+// nameBootImages names the files by what the bundle's stream says of their sums: a file
+// that no component would read is a mistake.
 func (in *inputs) nameBootImages(ctx context.Context) error {
 	var stream *bootstream.Stream
 	for _, p := range in.payloads {
@@ -66,7 +66,7 @@ func (in *inputs) nameBootImages(ctx context.Context) error {
 		if stream == nil {
 			return inputf("boot-image:%s: the bundle has no stream that says what it is: add boot-images:FILE", p.store)
 		}
-		f, ok := stream.FileOf(strings.TrimPrefix(p.digest, "sha256:"))
+		f, ok := stream.FindFile(strings.TrimPrefix(p.digest, "sha256:"))
 		if !ok {
 			return inputf("boot-image:%s: no file of the stream has its SHA-256 %s: is it of another release, or not complete?", p.store, strings.TrimPrefix(p.digest, "sha256:"))
 		}

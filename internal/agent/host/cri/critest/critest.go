@@ -29,8 +29,8 @@ type Record struct {
 	Places  *runtime.ImageFsInfoResponse `json:"places"`
 }
 
-// Ask records the answers of a runtime.
-func Ask(ctx context.Context, socket string) (r Record, err error) {
+// Capture records the answers of a runtime.
+func Capture(ctx context.Context, socket string) (r Record, err error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return r, err
@@ -59,8 +59,8 @@ func (r Record) Write(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// Read reads a record from a file.
-func Read(t *testing.T, path string) (r Record) {
+// ReadRecord reads a record from a file.
+func ReadRecord(t *testing.T, path string) (r Record) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err == nil {

@@ -100,7 +100,7 @@ func TestHostileLayersAreRefused(t *testing.T) {
 func TestSizesOfFilesAreSummed(t *testing.T) {
 	f := &flat{most: 1 << 40}
 	for i, want := range []error{nil, errTooLarge, nil} {
-		if err := f.keep("usr/x", []int64{1 << 39, 1<<63 - 1, 1 << 39}[i]); !errors.Is(err, want) {
+		if err := f.reserveBytes("usr/x", []int64{1 << 39, 1<<63 - 1, 1 << 39}[i]); !errors.Is(err, want) {
 			t.Errorf("file %d: %v", i, err)
 		}
 	}

@@ -26,8 +26,8 @@ func put(t *testing.T, dir BlobDir, data string) ocispec.Descriptor {
 	return ocispec.Descriptor{Digest: d, Size: int64(len(data))}
 }
 
-// An image of a bundle, or one that was made on the site, lies in the store as its blobs:
-// it is a layout for the host, or it is not there; a blob that has rotted is no image.
+// The store has the blobs of an image of a bundle, or of one assembled on the site. The host gets
+// them as a complete layout or not at all. A corrupt blob is an error.
 func TestAnImageOfTheAgentsCopy(t *testing.T) {
 	dir := BlobDir(t.TempDir())
 	layer := put(t, dir, "layer")
@@ -46,7 +46,7 @@ func TestAnImageOfTheAgentsCopy(t *testing.T) {
 		if err != nil || got != manifest.Digest.String() {
 			t.Fatal(name, got, err)
 		}
-		only, err := oci.OpenOnly(to)
+		only, err := oci.OpenSingle(to)
 		if err != nil || only.Desc.Digest != manifest.Digest {
 			t.Fatal(name, err)
 		}

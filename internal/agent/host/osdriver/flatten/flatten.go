@@ -201,9 +201,9 @@ func checkNames(h *tar.Header) error {
 	return nil
 }
 
-// keep counts a name that is kept in memory, and the size of its file: a sparse one is
+// reserveBytes counts a name that is kept in memory, and the size of its file: a sparse one is
 // larger than what was read of it.
-func (f *flat) keep(name string, size int64) error {
+func (f *flat) reserveBytes(name string, size int64) error {
 	if size < 0 || size > f.most-f.files {
 		return errTooLarge
 	}
@@ -246,13 +246,13 @@ func (f *flat) choose() error {
 		f.wins[i] = map[string]bool{}
 		goneHere, here := map[string]bool{}, map[string]bool{}
 		err := f.walk(i, func(name string, h *tar.Header, _ io.Reader) error {
-			if err := f.keep(name, h.Size); err != nil {
+			if err := f.reserveBytes(name, h.Size); err != nil {
 				return err
 			}
 			dir, base := path.Split(name)
 			switch {
 			case base == opaque:
-				goneHere[strings.TrimSuffix(dir, "/")] = true // what lies below it
+				goneHere[strings.TrimSuffix(dir, "/")] = true // the files below it
 			case strings.HasPrefix(base, whiteout):
 				goneHere[dir+strings.TrimPrefix(base, whiteout)] = true
 			case !hidden(gone, seen, name):

@@ -70,7 +70,7 @@ func image(t *testing.T, layers ...[]tar.Header) oci.Root {
 	if err := p.AppendImage(img); err != nil {
 		t.Fatal(err)
 	}
-	root, err := oci.OpenOnly(dir)
+	root, err := oci.OpenSingle(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ var skeletonLines = []string{"boot/", "dev/", "ostree -> sysroot/ostree", "proc/
 func TestTree(t *testing.T) {
 	for name, c := range map[string]struct {
 		layers [][]tar.Header
-		want   []string // beside the skeleton
+		want   []string // in addition to the skeleton
 	}{
 		"a higher layer replaces a file":                          {[][]tar.Header{{kernel, f("usr/a", "1")}, {f("usr/a", "2")}}, []string{"usr/a = 2"}},
 		"a file that was taken away is gone":                      {[][]tar.Header{{kernel, f("usr/a", "1"), f("usr/b", "1")}, {f("usr/.wh.a", "")}}, []string{"usr/b = 1"}},
@@ -163,7 +163,7 @@ func TestNotBootable(t *testing.T) {
 	}
 }
 
-// A layer that rotted is noticed, whatever of it was passed on.
+// A corrupt layer is an error, even if a part of it was written.
 func TestRotten(t *testing.T) {
 	root := image(t, []tar.Header{kernel, f("usr/a", "1")})
 	m, err := manifest(t.Context(), root, "linux/amd64")

@@ -60,9 +60,9 @@ func saveBlob(ctx context.Context, s oci.Store, d ocispec.Descriptor, path strin
 	return oci.Retry(ctx, s, func() error {
 		r, err := s.Open(ctx, d)
 		if err != nil {
-			return oci.Passing(err)
+			return oci.Transient(err)
 		}
 		defer r.Close()
-		return oci.Passing(fsutil.Replace(path, r, d.Digest.String(), 0o600))
+		return oci.Transient(fsutil.Replace(path, r, d.Digest.String(), 0o600))
 	})
 }

@@ -55,7 +55,7 @@ func TestSave(t *testing.T) {
 	if tries == 0 || layers != 2 {
 		t.Fatalf("%d tries that were cut off, %d blobs were fetched once: %v", tries, layers, fetched)
 	}
-	got, err := oci.OpenOnly(dir)
+	got, err := oci.OpenSingle(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
