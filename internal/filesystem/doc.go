@@ -1,0 +1,19 @@
+// Package filesystem reads files from the file systems of ordinary media in user space: FAT32,
+// exFAT, ISO 9660 (Joliet and Rock Ridge) and ext4. Nothing is mounted and nothing is written.
+//
+// Promise: a medium is a stranger's. Every number on it is checked before it is used, every
+// walk has an end, and memory does not grow with the medium. A damaged or hostile file system
+// gives an error that names what is wrong and where, never a panic, an endless loop or a wrong
+// file. What a reader does not know (compression, encryption, a newer format) is an error too.
+//
+// Partitions reads MBR and GPT, since ordinary media have a partition table.
+//
+// Reading is fast: contiguous parts of a file are read in one piece from the medium.
+//
+// Inputs: an io.ReaderAt over a device, a partition or an image file, and its size in bytes.
+// Outputs: a Volume, an fs.FS whose regular files are io.ReaderAt. Callers: bundlereader,
+// for the commands that take a bundle from a device or an image file.
+//
+// Size: four formats and the partition tables share one tree of names, one medium with its bounds
+// and one set of tests with damaged images. Packages of their own would export these layers.
+package filesystem
