@@ -22,14 +22,14 @@ const (
 	name = repo + ":1.0"
 )
 
-// world is a pod on n1, with n2 beside it; a case changes what differs.
-type world struct {
+// testSite is a pod on n1, with n2 as another node; a case changes what differs.
+type testSite struct {
 	site Site
 	pod  model.ImagePod
 }
 
-func newWorld() *world {
-	w := &world{}
+func newSite() *testSite {
+	w := &testSite{}
 	w.site.AlwaysPull = AdmissionOff
 	for _, n := range []string{"n1", "n2"} {
 		w.site.Nodes = append(w.site.Nodes, model.ImageNode{Name: n, Runtime: "containerd", Arch: "amd64", Kubelet: "v1.36.3", Takes: true, Complete: true,
@@ -45,37 +45,37 @@ func newWorld() *world {
 	return w
 }
 
-func (w *world) cache(node int, names ...string) {
+func (w *testSite) cache(node int, names ...string) {
 	n := &w.site.Nodes[node]
 	n.Images = append(n.Images, model.CachedImage{Names: names})
 }
 
-func (w *world) use() *model.ImageUse { return &w.pod.Uses[0] }
+func (w *testSite) use() *model.ImageUse { return &w.pod.Uses[0] }
 
-func (w *world) empty(node int) { w.site.Nodes[node].Images = nil }
+func (w *testSite) empty(node int) { w.site.Nodes[node].Images = nil }
 
-func (w *world) movedUpstream() { w.site.Published[name] = model.Published{Digest: d("b")} }
+func (w *testSite) movedUpstream() { w.site.Published[name] = model.Published{Digest: d("b")} }
 
-func (w *world) movedLocally() {
+func (w *testSite) movedLocally() {
 	w.empty(0)
 	w.cache(0, repo+"@"+d("a"))
 	w.cache(0, name, repo+"@"+d("b"))
 }
 
-func (w *world) ask(event, registry string) model.RestartAnswer {
+func (w *testSite) ask(event, registry string) model.RestartAnswer {
 	w.site.Pods = append(w.site.Pods, w.pod)
-	return New(w.site).Ask(&w.pod, w.use(), event, registry)
+	return New(w.site).Forecast(&w.pod, w.use(), event, registry)
 }
 
 // What a start would run.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	pinned := func(w *world) {
+	pinned := func(w *testSite) {
 		w.use().Image = name + "@" + d("a")
 	}
-	always := func(w *world) { w.use().Policy = model.PullAlways }
-	never := func(w *world) { w.use().Policy = model.PullNever }
-	type step = func(*world)
+	always := func(w *testSite) { w.use().Policy = model.PullAlways }
+	never := func(w *testSite) { w.use().Policy = model.PullNever }
+	type step = func(*testSite)
 	for sentence, c := range map[string]struct {
 		make            []step
 		event, registry string
@@ -84,160 +84,163 @@ func TestAsk(t *testing.T) {
 		// IfNotPresent
 		"a tag that is on the node starts what runs, with the registry up":   {nil, Crash, Up, "same a Cached"},
 		"a tag that is on the node starts what runs, with the registry down": {nil, Crash, Down, "same a Cached"},
-		"a tag that moved in the registry is not seen by a crash":            {[]step{(*world).movedUpstream}, Crash, Up, "same a Cached"},
-		"nor by a reboot": {[]step{(*world).movedUpstream}, Reboot, Up, "same a Cached"},
-		"a tag that another pod's pull moved on the node changes a crash":              {[]step{(*world).movedLocally}, Crash, Down, "changes b TagMoved"},
-		"a tag that is not on the node is pulled":                                      {[]step{func(w *world) { w.empty(0) }}, Crash, Up, "same a Pulled"},
-		"a tag that is not on the node and moved upstream changes":                     {[]step{func(w *world) { w.empty(0) }, (*world).movedUpstream}, Reboot, Up, "changes b TagMoved"},
-		"a tag that is not on the node fails with the registry down":                   {[]step{func(w *world) { w.empty(0) }}, Reboot, Down, "fails - NotCached"},
-		"a tag that the registry does not have any more fails where it is not cached":  {[]step{func(w *world) { w.empty(0); w.site.Published[name] = model.Published{Gone: true} }}, Crash, Up, "fails - Gone"},
-		"a tag whose digest upstream nobody asked for is unknown where it is pulled":   {[]step{func(w *world) { w.empty(0); delete(w.site.Published, name) }}, Crash, Up, "unknown - NotKnown"},
-		"a cut off list of images says nothing about a name that is not in it":         {[]step{func(w *world) { w.empty(0); w.site.Nodes[0].Complete = false }}, Crash, Down, "unknown - NotKnown"},
-		"nor with the registry up: the copy may be older than what it answers":         {[]step{func(w *world) { w.empty(0); w.site.Nodes[0].Complete = false }}, Crash, Up, "unknown - NotKnown"},
-		"a name that is in a cut off list is there":                                    {[]step{func(w *world) { w.site.Nodes[0].Complete = false }}, Crash, Down, "same a Cached"},
-		"a node that is not known says nothing":                                        {[]step{func(w *world) { w.pod.Node = "n9" }}, Crash, Up, "unknown - NotKnown"},
-		"an imageID of a configuration and a digest of a manifest prove no difference": {[]step{func(w *world) { w.use().Runs = d("c") }}, Crash, Up, "unknown a NotKnown"},
-		"unless somebody knows that they are one image":                                {[]step{func(w *world) { w.use().Runs = d("c"); w.site.Same.Join(d("a"), d("c")) }}, Crash, Up, "same c Cached"},
-		"two configurations that differ are two images":                                {[]step{func(w *world) { w.use().Runs = d("c"); w.site.Nodes[0].Images[0].ID = d("e") }}, Crash, Up, "changes a TagMoved"},
-		"an image that lost its names on the node is not found by a tag":               {[]step{func(w *world) { w.empty(0); w.cache(0) }}, Crash, Down, "fails - NotCached"},
-		"a reference without a tag means latest":                                       {[]step{func(w *world) { w.use().Image = repo; w.cache(0, repo+":latest", repo+"@"+d("a")) }}, Crash, Down, "same a Cached"},
-		"a mirror's older answer is what a pull gives":                                 {[]step{func(w *world) { w.empty(0); w.site.Published[name] = model.Published{Digest: d("a"), Mirror: d("f")} }}, Crash, Up, "changes f TagMoved"},
-		"on a runtime that reports manifests of platforms an index proves no change":   {[]step{func(w *world) { w.site.Nodes[0].Runtime = "cri-o"; always(w) }, (*world).movedUpstream}, Crash, Up, "unknown b NotKnown"},
-		"unless all digests of the published image are known": {[]step{func(w *world) {
+		"a tag that moved in the registry is not seen by a crash":            {[]step{(*testSite).movedUpstream}, Crash, Up, "same a Cached"},
+		"nor by a reboot": {[]step{(*testSite).movedUpstream}, Reboot, Up, "same a Cached"},
+		"a tag that another pod's pull moved on the node changes a crash":              {[]step{(*testSite).movedLocally}, Crash, Down, "changes b TagMoved"},
+		"a tag that is not on the node is pulled":                                      {[]step{func(w *testSite) { w.empty(0) }}, Crash, Up, "same a Pulled"},
+		"a tag that is not on the node and moved upstream changes":                     {[]step{func(w *testSite) { w.empty(0) }, (*testSite).movedUpstream}, Reboot, Up, "changes b TagMoved"},
+		"a tag that is not on the node fails with the registry down":                   {[]step{func(w *testSite) { w.empty(0) }}, Reboot, Down, "fails - NotCached"},
+		"a tag that the registry does not have any more fails where it is not cached":  {[]step{func(w *testSite) { w.empty(0); w.site.Published[name] = model.Published{Gone: true} }}, Crash, Up, "fails - Gone"},
+		"a tag whose upstream digest was not read is unknown where it is pulled":       {[]step{func(w *testSite) { w.empty(0); delete(w.site.Published, name) }}, Crash, Up, "unknown - NotKnown"},
+		"a cut off list of images says nothing about a name that is not in it":         {[]step{func(w *testSite) { w.empty(0); w.site.Nodes[0].Complete = false }}, Crash, Down, "unknown - NotKnown"},
+		"nor with the registry up: the copy may be older than what it answers":         {[]step{func(w *testSite) { w.empty(0); w.site.Nodes[0].Complete = false }}, Crash, Up, "unknown - NotKnown"},
+		"a name that is in a cut off list is there":                                    {[]step{func(w *testSite) { w.site.Nodes[0].Complete = false }}, Crash, Down, "same a Cached"},
+		"a node that is not known says nothing":                                        {[]step{func(w *testSite) { w.pod.Node = "n9" }}, Crash, Up, "unknown - NotKnown"},
+		"an imageID of a configuration and a digest of a manifest prove no difference": {[]step{func(w *testSite) { w.use().Runs = d("c") }}, Crash, Up, "unknown a NotKnown"},
+		"unless they are known to be one image":                                        {[]step{func(w *testSite) { w.use().Runs = d("c"); w.site.Same.Join(d("a"), d("c")) }}, Crash, Up, "same c Cached"},
+		"two configurations that differ are two images":                                {[]step{func(w *testSite) { w.use().Runs = d("c"); w.site.Nodes[0].Images[0].ID = d("e") }}, Crash, Up, "changes a TagMoved"},
+		"an image that lost its names on the node is not found by a tag":               {[]step{func(w *testSite) { w.empty(0); w.cache(0) }}, Crash, Down, "fails - NotCached"},
+		"a reference without a tag means latest":                                       {[]step{func(w *testSite) { w.use().Image = repo; w.cache(0, repo+":latest", repo+"@"+d("a")) }}, Crash, Down, "same a Cached"},
+		"a mirror's older answer is what a pull gives": {[]step{func(w *testSite) {
+			w.empty(0)
+			w.site.Published[name] = model.Published{Digest: d("a"), Mirror: d("f")}
+		}}, Crash, Up, "changes f TagMoved"},
+		"on a runtime that reports manifests of platforms an index proves no change": {[]step{func(w *testSite) { w.site.Nodes[0].Runtime = "cri-o"; always(w) }, (*testSite).movedUpstream}, Crash, Up, "unknown b NotKnown"},
+		"unless all digests of the published image are known": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Runtime = "cri-o"
 			always(w)
 			w.site.Published[name] = model.Published{Digest: d("b"), Same: []string{d("e")}}
 		}}, Crash, Up, "changes b TagMoved"},
-		"and a manifest of the published index is the same image": {[]step{func(w *world) {
+		"and a manifest of the published index is the same image": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Runtime = "cri-o"
 			always(w)
 			w.site.Published[name] = model.Published{Digest: d("b"), Same: []string{d("a")}}
 		}}, Crash, Up, "same b Pulled"},
-		"the name docker.io/library/nginx is the name nginx": {[]step{func(w *world) {
+		"the name docker.io/library/nginx is the name nginx": {[]step{func(w *testSite) {
 			w.use().Image = "nginx:1.0"
 			w.cache(0, "docker.io/library/nginx:1.0", "docker.io/library/nginx@"+d("a"))
 		}}, Crash, Down, "same a Cached"},
-		"a reference that cannot be read fails":                               {[]step{func(w *world) { w.use().Image = "reg.example/Shop:1" }}, Crash, Up, "fails - IllegalName"},
-		"a pod whose container waits has nothing to compare with, and starts": {[]step{func(w *world) { w.use().Runs = "" }}, Crash, Down, "starts a Cached"},
-		"two containers want one tag at a reboot, and one pulls it: which is first": {[]step{(*world).movedUpstream, func(w *world) {
+		"a reference that cannot be read fails":                               {[]step{func(w *testSite) { w.use().Image = "reg.example/Shop:1" }}, Crash, Up, "fails - IllegalName"},
+		"a pod whose container waits has nothing to compare with, and starts": {[]step{func(w *testSite) { w.use().Runs = "" }}, Crash, Down, "starts a Cached"},
+		"two containers want one tag at a reboot, and one pulls it: which is first": {[]step{(*testSite).movedUpstream, func(w *testSite) {
 			p := w.pod
 			p.Name = "other"
 			p.Uses = slices.Clone(p.Uses)
 			p.Uses[0].Policy = model.PullAlways
 			w.site.Pods = append(w.site.Pods, p)
 		}}, Reboot, Up, "unknown - Race"},
-		"that is no race if the tag has not moved": {[]step{func(w *world) {
+		"that is no race if the tag has not moved": {[]step{func(w *testSite) {
 			p := w.pod
 			p.Uses = slices.Clone(p.Uses)
 			p.Uses[0].Policy = model.PullAlways
 			w.site.Pods = append(w.site.Pods, p)
 		}}, Reboot, Up, "same a Cached"},
-		"nor with the registry down": {[]step{(*world).movedUpstream, func(w *world) {
+		"nor with the registry down": {[]step{(*testSite).movedUpstream, func(w *testSite) {
 			p := w.pod
 			p.Uses = slices.Clone(p.Uses)
 			p.Uses[0].Policy = model.PullAlways
 			w.site.Pods = append(w.site.Pods, p)
 		}}, Reboot, Down, "same a Cached"},
-		"an image that is not used on a full node may be collected before": {[]step{func(w *world) { w.site.Nodes[1].Pressure = true }}, Reschedule, Down, "unknown - Collected"},
-		"not if it is pinned":                       {[]step{func(w *world) { w.site.Nodes[1].Pressure = true; w.site.Nodes[1].Images[0].Pinned = true }}, Reschedule, Down, "same a Cached"},
-		"what the pod itself runs is not collected": {[]step{func(w *world) { w.site.Nodes[0].Pressure = true }}, Crash, Down, "same a Cached"},
+		"an image that is not used on a full node may be collected before": {[]step{func(w *testSite) { w.site.Nodes[1].Pressure = true }}, Reschedule, Down, "unknown - Collected"},
+		"not if it is pinned":                       {[]step{func(w *testSite) { w.site.Nodes[1].Pressure = true; w.site.Nodes[1].Images[0].Pinned = true }}, Reschedule, Down, "same a Cached"},
+		"what the pod itself runs is not collected": {[]step{func(w *testSite) { w.site.Nodes[0].Pressure = true }}, Crash, Down, "same a Cached"},
 		// Always
 		"policy Always asks the registry, which has not moved the tag":               {[]step{always}, Crash, Up, "same a Pulled"},
-		"policy Always runs the moved tag at the next crash":                         {[]step{always, (*world).movedUpstream}, Crash, Up, "changes b TagMoved"},
+		"policy Always runs the moved tag at the next crash":                         {[]step{always, (*testSite).movedUpstream}, Crash, Up, "changes b TagMoved"},
 		"policy Always fails with the registry down, though the image is there":      {[]step{always}, Crash, Down, "fails - PullAlways"},
-		"a static pod with Always does not come back from a reboot without registry": {[]step{always, func(w *world) { w.pod.Static = true }}, Reboot, Down, "fails - PullAlways"},
-		"a policy left out for latest is Always":                                     {[]step{func(w *world) { w.use().Policy = ""; w.use().Image = repo + ":latest" }}, Crash, Down, "fails - PullAlways"},
-		"a policy left out for no tag is Always":                                     {[]step{func(w *world) { w.use().Policy = ""; w.use().Image = repo }}, Crash, Down, "fails - PullAlways"},
-		"a policy left out for latest with a digest is Always too":                   {[]step{func(w *world) { w.use().Policy = ""; w.use().Image = repo + ":latest@" + d("a") }}, Crash, Down, "fails - PullAlways"},
-		"a policy left out for another tag is IfNotPresent":                          {[]step{func(w *world) { w.use().Policy = "" }}, Crash, Down, "same a Cached"},
-		"a policy left out for a digest is IfNotPresent":                             {[]step{func(w *world) { w.use().Policy = ""; w.use().Image = repo + "@" + d("a") }}, Crash, Down, "same a Digest"},
-		"AlwaysPullImages turns a new pod's policy into Always":                      {[]step{func(w *world) { w.site.AlwaysPull = AdmissionOn }}, Recreate, Down, "fails - PullAlways"},
-		"AlwaysPullImages does not touch a pod that is there when it crashes":        {[]step{func(w *world) { w.site.AlwaysPull = AdmissionOn }}, Crash, Down, "same a Cached"},
-		"AlwaysPullImages hides what the file of a static pod says":                  {[]step{always, func(w *world) { w.site.AlwaysPull = AdmissionOn; w.pod.Static = true }}, Reboot, Down, "unknown - NotKnown"},
+		"a static pod with Always does not come back from a reboot without registry": {[]step{always, func(w *testSite) { w.pod.Static = true }}, Reboot, Down, "fails - PullAlways"},
+		"a policy left out for latest is Always":                                     {[]step{func(w *testSite) { w.use().Policy = ""; w.use().Image = repo + ":latest" }}, Crash, Down, "fails - PullAlways"},
+		"a policy left out for no tag is Always":                                     {[]step{func(w *testSite) { w.use().Policy = ""; w.use().Image = repo }}, Crash, Down, "fails - PullAlways"},
+		"a policy left out for latest with a digest is Always too":                   {[]step{func(w *testSite) { w.use().Policy = ""; w.use().Image = repo + ":latest@" + d("a") }}, Crash, Down, "fails - PullAlways"},
+		"a policy left out for another tag is IfNotPresent":                          {[]step{func(w *testSite) { w.use().Policy = "" }}, Crash, Down, "same a Cached"},
+		"a policy left out for a digest is IfNotPresent":                             {[]step{func(w *testSite) { w.use().Policy = ""; w.use().Image = repo + "@" + d("a") }}, Crash, Down, "same a Digest"},
+		"AlwaysPullImages turns a new pod's policy into Always":                      {[]step{func(w *testSite) { w.site.AlwaysPull = AdmissionOn }}, Recreate, Down, "fails - PullAlways"},
+		"AlwaysPullImages does not touch a pod that is there when it crashes":        {[]step{func(w *testSite) { w.site.AlwaysPull = AdmissionOn }}, Crash, Down, "same a Cached"},
+		"AlwaysPullImages hides what the file of a static pod says":                  {[]step{always, func(w *testSite) { w.site.AlwaysPull = AdmissionOn; w.pod.Static = true }}, Reboot, Down, "unknown - NotKnown"},
 		// digest
 		"a digest that is on the node starts with the registry down":                 {[]step{pinned}, Reboot, Down, "same a Digest"},
 		"a digest with Always fails with the registry down":                          {[]step{pinned, always}, Reboot, Down, "fails - PullAlways"},
-		"a digest with Always is the same with the registry up":                      {[]step{pinned, always, (*world).movedUpstream}, Reboot, Up, "same a Digest"},
-		"a digest that is not on the node is pulled as the same bytes":               {[]step{pinned, func(w *world) { w.empty(0) }, (*world).movedUpstream}, Crash, Up, "same a Digest"},
-		"a digest that is not on the node fails with the registry down":              {[]step{pinned, func(w *world) { w.empty(0) }}, Crash, Down, "fails - NotCached"},
-		"content that is there only under its tag is not found by its digest":        {[]step{pinned, func(w *world) { w.empty(0); w.cache(0, name) }}, Crash, Down, "fails - NotCached"},
-		"content that is there under another repository is not found by this digest": {[]step{pinned, func(w *world) { w.empty(0); w.cache(0, "other.example/web@"+d("a")) }}, Crash, Down, "fails - NotCached"},
-		"a digest that the registry has let go cannot be pulled":                     {[]step{pinned, func(w *world) { w.empty(0); w.site.GoneDigests[repo+"@"+d("a")] = true }}, Crash, Up, "fails - Gone"},
-		"a digest is the same even where the node's list is cut off, registry up":    {[]step{pinned, func(w *world) { w.empty(0); w.site.Nodes[0].Complete = false }}, Crash, Up, "same a Digest"},
+		"a digest with Always is the same with the registry up":                      {[]step{pinned, always, (*testSite).movedUpstream}, Reboot, Up, "same a Digest"},
+		"a digest that is not on the node is pulled as the same bytes":               {[]step{pinned, func(w *testSite) { w.empty(0) }, (*testSite).movedUpstream}, Crash, Up, "same a Digest"},
+		"a digest that is not on the node fails with the registry down":              {[]step{pinned, func(w *testSite) { w.empty(0) }}, Crash, Down, "fails - NotCached"},
+		"content that is there only under its tag is not found by its digest":        {[]step{pinned, func(w *testSite) { w.empty(0); w.cache(0, name) }}, Crash, Down, "fails - NotCached"},
+		"content that is there under another repository is not found by this digest": {[]step{pinned, func(w *testSite) { w.empty(0); w.cache(0, "other.example/web@"+d("a")) }}, Crash, Down, "fails - NotCached"},
+		"a digest that the registry has let go cannot be pulled":                     {[]step{pinned, func(w *testSite) { w.empty(0); w.site.GoneDigests[repo+"@"+d("a")] = true }}, Crash, Up, "fails - Gone"},
+		"a digest is the same even where the node's list is cut off, registry up":    {[]step{pinned, func(w *testSite) { w.empty(0); w.site.Nodes[0].Complete = false }}, Crash, Up, "same a Digest"},
 		// Never
 		"policy Never starts what is on the node":                    {[]step{never}, Crash, Down, "same a Cached"},
-		"policy Never fails without the image, with the registry up": {[]step{never, func(w *world) { w.empty(0) }}, Crash, Up, "fails - NeverPulled"},
-		"policy Never runs the tag as it means now on the node":      {[]step{never, (*world).movedLocally}, Crash, Up, "changes b TagMoved"},
+		"policy Never fails without the image, with the registry up": {[]step{never, func(w *testSite) { w.empty(0) }}, Crash, Up, "fails - NeverPulled"},
+		"policy Never runs the tag as it means now on the node":      {[]step{never, (*testSite).movedLocally}, Crash, Up, "changes b TagMoved"},
 		// credentials, 1.35
-		"a record of others makes IfNotPresent ask the registry": {[]step{func(w *world) { w.site.Nodes[0].Images[0].Record = model.RecordOthers }}, Crash, Down, "fails - Credentials"},
-		"and then gives what the registry answers":               {[]step{func(w *world) { w.site.Nodes[0].Images[0].Record = model.RecordOthers }, (*world).movedUpstream}, Crash, Up, "changes b TagMoved"},
-		"a record of others makes Never fail":                    {[]step{never, func(w *world) { w.site.Nodes[0].Images[0].Record = model.RecordOthers }}, Crash, Up, "fails - Credentials"},
-		"a kubelet of 1.34 does not look at the record": {[]step{func(w *world) {
+		"a record of others makes IfNotPresent ask the registry": {[]step{func(w *testSite) { w.site.Nodes[0].Images[0].Record = model.RecordOthers }}, Crash, Down, "fails - Credentials"},
+		"and then gives what the registry answers":               {[]step{func(w *testSite) { w.site.Nodes[0].Images[0].Record = model.RecordOthers }, (*testSite).movedUpstream}, Crash, Up, "changes b TagMoved"},
+		"a record of others makes Never fail":                    {[]step{never, func(w *testSite) { w.site.Nodes[0].Images[0].Record = model.RecordOthers }}, Crash, Up, "fails - Credentials"},
+		"a kubelet of 1.34 ignores the record": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Images[0].Record = model.RecordOthers
 			w.site.Nodes[0].Kubelet = "v1.34.9"
 		}}, Crash, Down, "same a Cached"},
-		"a kubelet with NeverVerify does not look at the record": {[]step{func(w *world) {
+		"a kubelet with NeverVerify ignores the record": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Images[0].Record = model.RecordOthers
 			w.site.Nodes[0].Verification = "NeverVerify"
 		}}, Crash, Down, "same a Cached"},
-		"an image on the allow list is free": {[]step{func(w *world) {
+		"an image on the allow list is free": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Images[0].Record = model.RecordOthers
 			w.site.Nodes[0].Verification = "NeverVerifyAllowlistedImages"
 			w.site.Nodes[0].Allowed = []string{"reg.example/shop/*"}
 		}}, Crash, Down, "same a Cached"},
-		"a preloaded image is free under the default policy": {[]step{func(w *world) { w.site.Nodes[0].Images[0].Record = model.RecordNone }}, Crash, Down, "same a Cached"},
-		"a preloaded image is not under AlwaysVerify": {[]step{func(w *world) {
+		"a preloaded image is free under the default policy": {[]step{func(w *testSite) { w.site.Nodes[0].Images[0].Record = model.RecordNone }}, Crash, Down, "same a Cached"},
+		"a preloaded image is not under AlwaysVerify": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Images[0].Record = model.RecordNone
 			w.site.Nodes[0].Verification = "AlwaysVerify"
 		}}, Crash, Down, "fails - Credentials"},
-		"an image pulled without credentials is free for all": {[]step{func(w *world) {
+		"an image pulled without credentials is free for all": {[]step{func(w *testSite) {
 			w.site.Nodes[0].Images[0].Record = model.RecordAnyone
 			w.site.Nodes[0].Verification = "AlwaysVerify"
 		}}, Crash, Down, "same a Cached"},
-		"one content under two repositories may be asked for again":      {[]step{func(w *world) { w.empty(0); w.cache(0, name, repo+"@"+d("a"), "other.example/web@"+d("a")) }}, Crash, Down, "unknown - Credentials"},
-		"which does not matter while the registry answers the same":      {[]step{func(w *world) { w.empty(0); w.cache(0, name, repo+"@"+d("a"), "other.example/web@"+d("a")) }}, Crash, Up, "same a Cached"},
-		"pods with other secrets only may have pulled it for themselves": {[]step{func(w *world) { w.site.Nodes[1].Images[0].Secrets = []string{"pay/key"} }}, Reschedule, Down, "unknown - Credentials"},
-		"a pod with the same secret gets it": {[]step{func(w *world) {
+		"one content under two repositories may be asked for again":      {[]step{func(w *testSite) { w.empty(0); w.cache(0, name, repo+"@"+d("a"), "other.example/web@"+d("a")) }}, Crash, Down, "unknown - Credentials"},
+		"which does not matter while the registry answers the same":      {[]step{func(w *testSite) { w.empty(0); w.cache(0, name, repo+"@"+d("a"), "other.example/web@"+d("a")) }}, Crash, Up, "same a Cached"},
+		"pods with other secrets only may have pulled it for themselves": {[]step{func(w *testSite) { w.site.Nodes[1].Images[0].Secrets = []string{"pay/key"} }}, Reschedule, Down, "unknown - Credentials"},
+		"a pod with the same secret gets it": {[]step{func(w *testSite) {
 			w.pod.Secrets = []string{"key"}
 			w.site.Nodes[1].Images[0].Secrets = []string{"shop/key"}
 		}}, Reschedule, Down, "same a Cached"},
 		// where it starts
-		"another node without the image fails with the registry down": {[]step{func(w *world) { w.empty(1) }}, Reschedule, Down, "fails - NotCached"},
-		"another node without the image gets the moved tag":           {[]step{func(w *world) { w.empty(1) }, (*world).movedUpstream}, Reschedule, Up, "changes b TagMoved"},
-		"another node that has an older copy differs from this one":   {[]step{func(w *world) { w.empty(1); w.cache(1, name, repo+"@"+d("e")) }}, Reschedule, Down, "changes e TagMoved"},
+		"another node without the image fails with the registry down": {[]step{func(w *testSite) { w.empty(1) }}, Reschedule, Down, "fails - NotCached"},
+		"another node without the image gets the moved tag":           {[]step{func(w *testSite) { w.empty(1) }, (*testSite).movedUpstream}, Reschedule, Up, "changes b TagMoved"},
+		"another node that has an older copy differs from this one":   {[]step{func(w *testSite) { w.empty(1); w.cache(1, name, repo+"@"+d("e")) }}, Reschedule, Down, "changes e TagMoved"},
 		"a new node has nothing":                                      {nil, NewNode, Down, "fails - NotCached"},
-		"a new node gets the moved tag":                               {[]step{(*world).movedUpstream}, NewNode, Up, "changes b TagMoved"},
+		"a new node gets the moved tag":                               {[]step{(*testSite).movedUpstream}, NewNode, Up, "changes b TagMoved"},
 		"a new node and policy Never":                                 {[]step{never}, NewNode, Up, "fails - NeverPulled"},
-		"one more replica: the worst node counts":                     {[]step{func(w *world) { w.empty(1) }}, ScaleUp, Down, "fails - NotCached"},
+		"one more replica: the worst node counts":                     {[]step{func(w *testSite) { w.empty(1) }}, ScaleUp, Down, "fails - NotCached"},
 		"one more replica where all have it":                          {nil, ScaleUp, Down, "same a Cached"},
-		"a cordoned node takes no replica":                            {[]step{func(w *world) { w.empty(1); w.site.Nodes[1].Takes = false }}, ScaleUp, Down, "same a Cached"},
-		"a taint keeps a replica where the image is": {[]step{func(w *world) {
+		"a cordoned node takes no replica":                            {[]step{func(w *testSite) { w.empty(1); w.site.Nodes[1].Takes = false }}, ScaleUp, Down, "same a Cached"},
+		"a taint keeps a replica where the image is": {[]step{func(w *testSite) {
 			w.empty(1)
 			w.site.Nodes[1].Taints = []model.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}
 		}}, ScaleUp, Down, "same a Cached"},
-		"a pod that bears the taint may go there": {[]step{func(w *world) {
+		"a pod that bears the taint may go there": {[]step{func(w *testSite) {
 			w.empty(1)
 			w.site.Nodes[1].Taints = []model.Taint{{Key: "k", Value: "v", Effect: "NoSchedule"}}
 			w.pod.Tolerates = []model.Toleration{{Key: "k", Any: true}}
 		}}, ScaleUp, Down, "fails - NotCached"},
-		"a node selector keeps a replica where the image is": {[]step{func(w *world) { w.empty(1); w.pod.NodeSelector = map[string]string{"kubernetes.io/hostname": "n1"} }}, ScaleUp, Down, "same a Cached"},
-		"no other node takes it":                             {[]step{func(w *world) { w.site.Nodes[1].Takes = false }}, Reschedule, Up, "none - NoNode"},
+		"a node selector keeps a replica where the image is": {[]step{func(w *testSite) { w.empty(1); w.pod.NodeSelector = map[string]string{"kubernetes.io/hostname": "n1"} }}, ScaleUp, Down, "same a Cached"},
+		"no other node takes it":                             {[]step{func(w *testSite) { w.site.Nodes[1].Takes = false }}, Reschedule, Up, "none - NoNode"},
 		// what is not started
-		"an ephemeral container is never started again":      {[]step{func(w *world) { w.use().Kind = model.UseEphemeral }}, Reboot, Up, "none - NotStarted"},
-		"an init container is not run again by a crash":      {[]step{func(w *world) { w.use().Kind = model.UseInit }}, Crash, Up, "none - NotStarted"},
-		"an init container is run again by a reboot":         {[]step{func(w *world) { w.use().Kind = model.UseInit }}, Reboot, Up, "same a Cached"},
-		"a sidecar is restarted as any container":            {[]step{func(w *world) { w.use().Kind = model.UseSidecar }}, Crash, Up, "same a Cached"},
-		"a pod that is not restarted is not by a reboot":     {[]step{func(w *world) { w.pod.NotRestarted = true }}, Reboot, Up, "none - NotStarted"},
-		"a static pod does not move":                         {[]step{func(w *world) { w.pod.Static = true }}, Reschedule, Up, "none - NotStarted"},
-		"a DaemonSet has no more replicas":                   {[]step{func(w *world) { w.pod.OwnerKind = model.OwnerDaemonSet }}, ScaleUp, Up, "none - NotStarted"},
-		"a DaemonSet runs on a new node":                     {[]step{func(w *world) { w.pod.OwnerKind = model.OwnerDaemonSet }, (*world).movedUpstream}, NewNode, Up, "changes b TagMoved"},
-		"a pod without owner is not made again":              {[]step{func(w *world) { w.pod.OwnerKind = "" }}, Recreate, Up, "none - NotStarted"},
-		"a template without pods does not crash":             {[]step{func(w *world) { w.pod.Node = "" }}, Crash, Up, "none - NotStarted"},
-		"a template without pods starts what its nodes have": {[]step{func(w *world) { w.pod.Node, w.use().Runs = "", "" }}, ScaleUp, Down, "starts a Cached"},
+		"an ephemeral container is never started again":      {[]step{func(w *testSite) { w.use().Kind = model.UseEphemeral }}, Reboot, Up, "none - NotStarted"},
+		"an init container is not run again by a crash":      {[]step{func(w *testSite) { w.use().Kind = model.UseInit }}, Crash, Up, "none - NotStarted"},
+		"an init container is run again by a reboot":         {[]step{func(w *testSite) { w.use().Kind = model.UseInit }}, Reboot, Up, "same a Cached"},
+		"a sidecar is restarted as any container":            {[]step{func(w *testSite) { w.use().Kind = model.UseSidecar }}, Crash, Up, "same a Cached"},
+		"a pod that is not restarted is not by a reboot":     {[]step{func(w *testSite) { w.pod.NotRestarted = true }}, Reboot, Up, "none - NotStarted"},
+		"a static pod does not move":                         {[]step{func(w *testSite) { w.pod.Static = true }}, Reschedule, Up, "none - NotStarted"},
+		"a DaemonSet has no more replicas":                   {[]step{func(w *testSite) { w.pod.OwnerKind = model.OwnerDaemonSet }}, ScaleUp, Up, "none - NotStarted"},
+		"a DaemonSet runs on a new node":                     {[]step{func(w *testSite) { w.pod.OwnerKind = model.OwnerDaemonSet }, (*testSite).movedUpstream}, NewNode, Up, "changes b TagMoved"},
+		"a pod without owner is not made again":              {[]step{func(w *testSite) { w.pod.OwnerKind = "" }}, Recreate, Up, "none - NotStarted"},
+		"a template without pods does not crash":             {[]step{func(w *testSite) { w.pod.Node = "" }}, Crash, Up, "none - NotStarted"},
+		"a template without pods starts what its nodes have": {[]step{func(w *testSite) { w.pod.Node, w.use().Runs = "", "" }}, ScaleUp, Down, "starts a Cached"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newSite()
 			for _, f := range c.make {
 				f(w)
 			}
@@ -263,12 +266,12 @@ func line(a model.RestartAnswer) string {
 // Nodes that differ are named.
 func TestNodesAreNamed(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newSite()
 	w.empty(1)
 	if a := w.ask(ScaleUp, Down); !slices.Equal(a.Nodes, []string{"n2"}) {
 		t.Errorf("the nodes without the image: %v", a.Nodes)
 	}
-	if a := newWorld().ask(ScaleUp, Down); a.Nodes != nil {
+	if a := newSite().ask(ScaleUp, Down); a.Nodes != nil {
 		t.Errorf("all nodes are alike, and %v are named", a.Nodes)
 	}
 }
@@ -305,7 +308,7 @@ func TestMatrix(t *testing.T) {
 }
 
 func cell(ref string, policy model.PullPolicy, cache, registry, event string) model.RestartAnswer {
-	w := newWorld()
+	w := newSite()
 	w.use().Policy = policy
 	if ref == "digest" {
 		w.use().Image = repo + "@" + d("a")
@@ -337,9 +340,9 @@ func cell(ref string, policy model.PullPolicy, cache, registry, event string) mo
 	return w.ask(event, up)
 }
 
-// draw makes any world.
-func draw(t *rapid.T) *world {
-	w := newWorld()
+// draw makes any testSite.
+func draw(t *rapid.T) *testSite {
+	w := newSite()
 	pick := func(label string, from ...string) string { return rapid.SampledFrom(from).Draw(t, label) }
 	digest := func(label string) string { return d(pick(label, "a", "b", "c")) }
 	w.use().Policy = model.PullPolicy(pick("policy", "", "Always", "IfNotPresent", "Never"))
@@ -363,14 +366,14 @@ func draw(t *rapid.T) *world {
 	return w
 }
 
-// A digest names one image for ever: no event changes it, whatever else is so.
+// A digest names one image for ever: no event changes it.
 func TestDigestNeverChanges(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := draw(t)
 		w.use().Image = repo + "@" + d("a")
 		w.use().Runs = repo + "@" + d("a")
-		for _, a := range New(w.site).All(&w.pod, w.use()) {
+		for _, a := range New(w.site).ForecastAll(&w.pod, w.use()) {
 			if a.Outcome == model.OutcomeChanges || a.To != "" && a.To != d("a") {
 				t.Fatalf("%+v", a)
 			}
@@ -386,7 +389,7 @@ func TestRegistryDownIsNeverBetter(t *testing.T) {
 		w := draw(t)
 		o := New(w.site)
 		for _, e := range Events() {
-			up, down := o.Ask(&w.pod, w.use(), e, Up), o.Ask(&w.pod, w.use(), e, Down)
+			up, down := o.Forecast(&w.pod, w.use(), e, Up), o.Forecast(&w.pod, w.use(), e, Down)
 			if down.Outcome == model.OutcomeSame && up.Outcome == model.OutcomeFails {
 				t.Fatalf("%s: same without a registry, fails with one: %+v", e, up)
 			}
@@ -404,13 +407,13 @@ func TestAnswersAreWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := draw(t)
 		o := New(w.site)
-		first := o.All(&w.pod, w.use())
-		for i, a := range o.All(&w.pod, w.use()) {
+		first := o.ForecastAll(&w.pod, w.use())
+		for i, a := range o.ForecastAll(&w.pod, w.use()) {
 			if fmt.Sprint(a) != fmt.Sprint(first[i]) {
 				t.Fatalf("asked again: %+v, then %+v", first[i], a)
 			}
 			switch {
-			case !slices.Contains(worse, a.Outcome), a.Why == "", a.Reason == "":
+			case !slices.Contains(outcomeOrder, a.Outcome), a.Why == "", a.Reason == "":
 				t.Fatalf("not whole: %+v", a)
 			case a.To == "" && (a.Outcome == model.OutcomeSame || a.Outcome == model.OutcomeChanges),
 				a.To != "" && (a.Outcome == model.OutcomeFails || a.Outcome == model.OutcomeNone):

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refit-dev/refit/test/results"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -18,18 +20,7 @@ func TestLongTagsByVariant(t *testing.T) {
 	for _, pointer := range []string{"2.6.2", "2.6.2-alpine", "2.6.2-rev1", "2.6.2-alpine-rev1", "2.6", "v2.6.2", "2.6-alpine", "edge", "latest", "2.6.2-rev0"} {
 		got = append(got, strings.TrimSpace(pointer+": "+strings.Join(LongTags(Track{Scheme: scheme("rev:alpine")}, pointer, listed), " ")))
 	}
-	lines(t, `
-2.6.2: 2.6.2-rev2-b1 2.6.2-rev1-b1 2.6.2-alpine-rev1-b1
-2.6.2-alpine: 2.6.2-alpine-rev1-b1
-2.6.2-rev1: 2.6.2-rev1-b1
-2.6.2-alpine-rev1: 2.6.2-alpine-rev1-b1
-2.6: 2.6.20-rev1-b1 2.6.2-rev2-b1 2.6.2-rev1-b1 2.6.2-alpine-rev1-b1
-v2.6.2:
-2.6-alpine: 2.6.2-alpine-rev1-b1
-edge: edge-rev1-b2 edge-rev1-b1 2.7.0-rev1-b1 2.6.20-rev1-b1 2.6.2-rev2-b1 2.6.2-rev1-b1 2.6.2-alpine-rev1-b1
-latest: edge-rev1-b2 edge-rev1-b1 2.7.0-rev1-b1 2.6.20-rev1-b1 2.6.2-rev2-b1 2.6.2-rev1-b1 2.6.2-alpine-rev1-b1
-2.6.2-rev0:
-`, got)
+	results.CompareGolden(t, "testdata/long-tags-by-variant.golden", got, *update)
 	x := Track{Scheme: scheme("semver")}
 	listed = []string{"2.6.2", "2.6.3", "2.7.0", "v2.6.4", "x"}
 	for pointer, want := range map[string]string{"2.6": "2.6.3 2.6.2", "2": "2.7.0 2.6.3 2.6.2", "stable": "2.7.0 v2.6.4 2.6.3 2.6.2"} {
@@ -91,8 +82,8 @@ func TestTakenBy(t *testing.T) {
 		"automatic, an old approval": {[]Class{Rebuild}, &Approval{Digest: d("c"), Serial: 9, By: "ann"}},
 		"ann":                        {nil, &Approval{Digest: d("b"), Serial: 9, By: "ann"}},
 		"ann: CVE":                   {nil, &Approval{Digest: d("b"), Serial: 9, By: "ann", Reason: "CVE"}},
-		"somebody":                   {nil, &Approval{Digest: d("b"), Serial: 9}},
-		"somebody: CVE":              {nil, &Approval{Digest: d("b"), Serial: 9, Reason: "CVE"}},
+		"an unnamed user":            {nil, &Approval{Digest: d("b"), Serial: 9}},
+		"an unnamed user: CVE":       {nil, &Approval{Digest: d("b"), Serial: 9, Reason: "CVE"}},
 	} {
 		x := rev(c.auto...)
 		if c.approval != nil {
@@ -100,14 +91,14 @@ func TestTakenBy(t *testing.T) {
 		}
 		s, _ := look(x, runs(image("a", "2.6.2-rev1-b5.1")), Found{}, noon, b)
 		want, _, _ = strings.Cut(want, ",")
-		if s.Taken == nil || s.Taken.By != want || s.Taken.From.Digest != d("a") || s.Taken.Class != Rebuild {
-			t.Errorf("%s: %+v", want, s.Taken)
+		if s.Selection == nil || s.Selection.By != want || s.Selection.From.Digest != d("a") || s.Selection.Class != Rebuild {
+			t.Errorf("%s: %+v", want, s.Selection)
 		}
 	}
 	stale := rev(Rebuild)
 	stale.Approvals = []Approval{{Digest: d("b"), Serial: 1, By: "ann"}}
-	if s := (Candidate{Image: b, Decision: Automatic}); stale.by(s) != "automatic" {
-		t.Errorf("an approval that did not count: %s", stale.by(s))
+	if s := (Candidate{Image: b, Decision: Automatic}); stale.actor(s) != "automatic" {
+		t.Errorf("an approval that did not count: %s", stale.actor(s))
 	}
 }
 
@@ -149,7 +140,7 @@ func TestBackPastWhatIsRefused(t *testing.T) {
 				t.Errorf("%s: the approved one is in the past too", name)
 			}
 		}
-		if len(next.History) != 2 || next.Serial != 6 || next.Taken.By != "spec.refused" || next.Taken.From.Digest != d("e") {
+		if len(next.History) != 2 || next.Serial != 6 || next.Selection.By != "spec.refused" || next.Selection.From.Digest != d("e") {
 			t.Errorf("%s: %+v", name, next)
 		}
 	}
@@ -176,17 +167,17 @@ func TestLearnedAndShared(t *testing.T) {
 	for name, c := range map[string]struct{ before, found, want bool }{"never": {false, false, false}, "later": {false, true, true}, "once": {true, false, true}, "always": {true, true, true}} {
 		i, f := a, a
 		i.Vouched, i.Security, f.Vouched, f.Security = c.before, c.before, c.found, c.found
-		s := Take(runs(i), Look{Images: []Image{f}}, noon)
+		s := Observe(runs(i), Observation{Images: []Image{f}}, noon)
 		if s.Approved.Vouched != c.want || s.Pointers[0].Vouched != c.want || s.Approved.Security != c.want {
 			t.Errorf("%s: %+v", name, s.Approved)
 		}
 	}
 	b := image("b", "2.6.2-rev1-b5.2")
-	s := Take(runs(image("a", "2.6.2-rev1-b5.1")), Look{Images: []Image{b, at("2.6.2", b), at("latest", b)}}, noon)
+	s := Observe(runs(image("a", "2.6.2-rev1-b5.1")), Observation{Images: []Image{b, at("2.6.2", b), at("latest", b)}}, noon)
 	if cs := candidates(rev(), s, Found{}, noon); len(cs) != 1 || cs[0].Tag != "2.6.2" {
 		t.Errorf("%+v", cs)
 	}
-	if s := Take(State{}, Look{Images: []Image{{Tag: "x"}}}, noon); len(s.Pointers) != 1 || s.Serial != 1 || !s.Pointers[0].At.Equal(noon) {
+	if s := Observe(State{}, Observation{Images: []Image{{Tag: "x"}}}, noon); len(s.Pointers) != 1 || s.Serial != 1 || !s.Pointers[0].At.Equal(noon) {
 		t.Errorf("a tag that was never seen is new: %+v", s)
 	}
 }
@@ -202,15 +193,15 @@ func TestRecordEdges(t *testing.T) {
 		}
 		return out
 	}
-	if got := Record(nil, State{}, rows(Current), noon); len(got) != 0 {
+	if got := RecordRelease(nil, State{}, rows(Current), noon); len(got) != 0 {
 		t.Errorf("nothing is approved: %+v", got)
 	}
-	got := Record(nil, State{Approved: &b, History: []Image{a}}, rows(Rolling), noon)
-	want := []Release{{Digest: b.Digest, Long: b.Long, From: a.Digest, FromLong: a.Long, By: "unknown: it was taken before records were kept", TakenAt: b.At, StartedAt: noon, Result: ResultRolling}}
+	got := RecordRelease(nil, State{Approved: &b, History: []Image{a}}, rows(Rolling), noon)
+	want := []Release{{Digest: b.Digest, Long: b.Long, From: a.Digest, FromLong: a.Long, By: "unknown: it was taken before records were kept", SelectedAt: b.At, StartedAt: noon, Result: ResultRolling}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	left := Record(got, State{}, nil, noon)
+	left := RecordRelease(got, State{}, nil, noon)
 	if len(left) != 1 || left[0].Result != ResultReplaced || !left[0].EndedAt.Equal(noon) || got[0].Result != ResultRolling {
 		t.Errorf("none is approved any more: %+v", left)
 	}
@@ -219,7 +210,7 @@ func TestRecordEdges(t *testing.T) {
 	other := a
 	other.At = b.At
 	for name, i := range map[string]Image{"the same digest, taken again": again, "another digest at the same time": other} {
-		if list := Record(got, State{Approved: &i}, rows(Rolling), noon); len(list) != 2 || list[0].Digest != i.Digest || list[1].Result != ResultReplaced {
+		if list := RecordRelease(got, State{Approved: &i}, rows(Rolling), noon); len(list) != 2 || list[0].Digest != i.Digest || list[1].Result != ResultReplaced {
 			t.Errorf("%s: %+v", name, list)
 		}
 	}
@@ -228,7 +219,7 @@ func TestRecordEdges(t *testing.T) {
 		"Blocked Rolling Preloading": "Rolling ", "Waiting": "Rolling ", "Proposed": "Proposed ", "Proposed Waiting": "Rolling ", "Proposed Preloading": "Rolling ", "Current OnNextRun": "Done ", "Current Proposed": "Proposed ",
 	} {
 		r := Release{Result: ResultHalted, Message: "before"}
-		r.follow(rows(strings.Fields(states)...), noon)
+		r.updateResult(rows(strings.Fields(states)...), noon)
 		if got := r.Result + " " + r.Message; got != want {
 			t.Errorf("%s: %s, want %s", states, got, want)
 		}
@@ -237,7 +228,7 @@ func TestRecordEdges(t *testing.T) {
 	for n := range 25 {
 		i := a
 		i.At = noon.Add(time.Duration(n) * time.Minute)
-		list = Record(list, State{Approved: &i}, rows(Current), noon)
+		list = RecordRelease(list, State{Approved: &i}, rows(Current), noon)
 	}
 	if len(list) != 20 {
 		t.Errorf("%d records", len(list))
