@@ -38,7 +38,7 @@ func TestWhatABudgetHolds(t *testing.T) {
 		if got := held(p); got != tc.held {
 			t.Errorf("%s: held %t", name, got)
 		}
-		rows := Foresee("n1", Decide([]Pod{p}), time.Time{})
+		rows := PredictRows("n1", Decide([]Pod{p}), time.Time{})
 		if len(rows) != 1 || (rows[0].Fate == Refused) != tc.held {
 			t.Errorf("%s: %+v", name, rows)
 		}
@@ -58,6 +58,8 @@ func TestBlockedWhole(t *testing.T) {
 		"it could":                         {true, Budget{Healthy: 2, Wanted: 2, Expected: 3}, true, "make more pods", "unhealthyPodEvictionPolicy"},
 		"as many are wanted as there are":  {true, Budget{Healthy: 2, Wanted: 3, Expected: 3}, false, "can never be met", "unhealthyPodEvictionPolicy"},
 		"more are wanted than there are":   {true, Budget{Healthy: 2, Wanted: 4, Expected: 3}, false, "can never be met", ""},
+		"healthy, but not counted again":   {true, Budget{Healthy: 3, Wanted: 2, Expected: 3}, true, "wait: this takes seconds", "make more pods"},
+		"allowed, but the server refused":  {true, Budget{Allowed: 1, Healthy: 3, Wanted: 2, Expected: 3}, true, "make more pods", "wait: this"},
 		"no pods are expected":             {true, Budget{Wanted: 1}, true, "make more pods", "never"},
 		"one pod, one wanted":              {true, Budget{Healthy: 1, Wanted: 1, Expected: 1}, false, "can never be met", ""},
 		"it cannot be computed":            {true, Budget{Broken: "two owners", Expected: 3}, false, "cannot be computed (two owners)", ""},
@@ -69,27 +71,27 @@ func TestBlockedWhole(t *testing.T) {
 		p := app("x")
 		p.Ready = tc.ready
 		tc.b.Namespace, tc.b.Name = "shop", "pdb"
-		v := Blocked("n1", p, []Budget{tc.b})
+		v := EvictionBlocked("n1", p, []Budget{tc.b})
 		text := v.Message + " | " + v.Fix
 		if v.Waiting != tc.waiting || !strings.Contains(text, tc.says) || tc.never != "" && strings.Contains(text, tc.never) || v.Object != p.Object() || v.Reason != "DisruptionBudget" {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
-	if why, _ := (Budget{Wanted: 1, Expected: 1}).hopeless(); why != "allows no eviction, ever: its rule wants 1 of 1 pods" {
+	if why, _ := (Budget{Wanted: 1, Expected: 1}).neverAllows(); why != "allows no eviction, ever: its rule wants 1 of 1 pods" {
 		t.Error(why)
 	}
-	if why, _ := (Budget{Rule: "minAvailable 1", Wanted: 1, Expected: 1}).hopeless(); why != "allows no eviction, ever: minAvailable 1 wants 1 of 1 pods" {
+	if why, _ := (Budget{Rule: "minAvailable 1", Wanted: 1, Expected: 1}).neverAllows(); why != "allows no eviction, ever: minAvailable 1 wants 1 of 1 pods" {
 		t.Error(why)
 	}
-	if v := Blocked("n1", app("x"), nil); !v.Waiting || !strings.Contains(v.Message, "holds back") {
+	if v := EvictionBlocked("n1", app("x"), nil); !v.Waiting || !strings.Contains(v.Message, "holds back") {
 		t.Errorf("%+v", v)
 	}
-	if v := Blocked("n1", app("x"), []Budget{{Namespace: "a", Name: "b"}, {Namespace: "a", Name: "c"}}); v.Waiting || !strings.Contains(v.Message, "2 PodDisruptionBudgets, a/b and a/c") || !strings.Contains(v.Fix, "delete one of a/b and a/c") {
+	if v := EvictionBlocked("n1", app("x"), []Budget{{Namespace: "a", Name: "b"}, {Namespace: "a", Name: "c"}}); v.Waiting || !strings.Contains(v.Message, "2 PodDisruptionBudgets, a/b and a/c") || !strings.Contains(v.Fix, "delete one of a/b and a/c") {
 		t.Errorf("%+v", v)
 	}
 }
 
-// A pod is late half a minute after its grace, and what holds it is said.
+// A pod is overdue 30 s after its grace period, and the blocker says what keeps it.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
@@ -106,10 +108,10 @@ func TestLate(t *testing.T) {
 		"90 seconds":                 {leaving(90 * time.Second), false, false},
 		"91 seconds":                 {leaving(91 * time.Second), true, true},
 		"91 seconds with finalizers": {leaving(91*time.Second, "a/b"), true, false},
-		"since nobody knows when":    {func() Pod { p := leaving(0); p.Since = time.Time{}; return p }(), false, false},
+		"since an unknown time":      {func() Pod { p := leaving(0); p.Since = time.Time{}; return p }(), false, false},
 	} {
 		d := Decide([]Pod{tc.p, app("y")})
-		vs := d.Late(now)
+		vs := d.OverdueBlockers(now)
 		if (len(vs) == 1) != tc.late || tc.late && (vs[0].Waiting != tc.waiting || vs[0].Reason != "PodStuckTerminating") {
 			t.Errorf("%s: %+v", name, vs)
 		}
@@ -140,7 +142,7 @@ func TestRowsAreInOrder(t *testing.T) {
 		pods = append(pods, s, r, w)
 	}
 	var got []string
-	for _, r := range Foresee("n1", Decide(pods), now) {
+	for _, r := range PredictRows("n1", Decide(pods), now) {
 		_, name, _ := strings.Cut(r.Pod, "/")
 		got = append(got, name)
 	}
@@ -184,7 +186,7 @@ func TestPreflightWhole(t *testing.T) {
 		t.Fatalf("%v", got)
 	}
 	has := func(text string) bool {
-		return slices.ContainsFunc(vs, func(v model.Verdict) bool { return strings.Contains(v.Message, text) })
+		return slices.ContainsFunc(vs, func(v model.Blocker) bool { return strings.Contains(v.Message, text) })
 	}
 	for _, text := range []string{"the drain would wait for node n1: ", "; node n2: ", "; and 1 more", "PodDisruptionBudgets z/a and z/z protect"} {
 		if !has(text) {

@@ -37,17 +37,19 @@ func ending(since time.Duration, finalizers ...string) func(*Pod) {
 }
 
 var (
-	open    = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 1, Healthy: 3, Wanted: 2, Expected: 3}
-	spent   = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 0, Healthy: 2, Wanted: 2, Expected: 3}
-	never   = Budget{Namespace: "shop", Name: "db", Rule: "minAvailable 3", Allowed: 0, Healthy: 3, Wanted: 3, Expected: 3}
-	zero    = Budget{Namespace: "shop", Name: "cache", Rule: "maxUnavailable 0", Allowed: 0, Healthy: 2, Wanted: 2, Expected: 2}
-	lost    = Budget{Namespace: "shop", Name: "odd", Rule: "maxUnavailable 1", Broken: "found no controllers for pod \"one\""}
-	short   = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 0, Healthy: 1, Wanted: 2, Expected: 3}
-	lenient = Budget{Namespace: "shop", Name: "db", Rule: "minAvailable 3", Healthy: 2, Wanted: 3, Expected: 3, UnhealthyMayGo: true}
+	open  = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 1, Healthy: 3, Wanted: 2, Expected: 3}
+	spent = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 0, Healthy: 2, Wanted: 2, Expected: 3}
+	// Between a granted eviction and the next count of the disruption controller.
+	uncounted = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 0, Healthy: 3, Wanted: 2, Expected: 3}
+	never     = Budget{Namespace: "shop", Name: "db", Rule: "minAvailable 3", Allowed: 0, Healthy: 3, Wanted: 3, Expected: 3}
+	zero      = Budget{Namespace: "shop", Name: "cache", Rule: "maxUnavailable 0", Allowed: 0, Healthy: 2, Wanted: 2, Expected: 2}
+	lost      = Budget{Namespace: "shop", Name: "odd", Rule: "maxUnavailable 1", Broken: "found no controllers for pod \"one\""}
+	short     = Budget{Namespace: "shop", Name: "app", Rule: "minAvailable 2", Allowed: 0, Healthy: 1, Wanted: 2, Expected: 3}
+	lenient   = Budget{Namespace: "shop", Name: "db", Rule: "minAvailable 3", Healthy: 2, Wanted: 3, Expected: 3, UnhealthyMayGo: true}
 )
 
-// The stories of one node's drain: what is said of every pod, and what the look
-// ahead says before.
+// The stories of one node's drain: the row of every pod, and the blockers that the
+// preflight reports before.
 func TestStories(t *testing.T) {
 	cases := map[string]struct {
 		pods    []Pod
@@ -55,6 +57,7 @@ func TestStories(t *testing.T) {
 	}{
 		"everything goes or stays by the usual rules":  {pods: []Pod{on("n2", "app-1", under(open)), on("n2", "app-2", data), on("n2", "agent", kind("DaemonSet")), on("n2", "kube-proxy", func(p *Pod) { p.Mirror = true }), on("n2", "job-1", func(p *Pod) { p.Finished = true })}},
 		"a budget that is spent now":                   {pods: []Pod{on("n2", "app-1", under(spent)), on("n2", "app-2", under(spent))}},
+		"a budget that was not counted again":          {pods: []Pod{on("n2", "app-1", under(uncounted))}},
 		"minAvailable is the number of replicas":       {pods: []Pod{on("n2", "db-0", under(never)), on("n3", "db-1", under(never)), on("n3", "db-2", under(never))}},
 		"maxUnavailable is 0":                          {pods: []Pod{on("n2", "cache-0", under(zero))}},
 		"a selector that the controller cannot follow": {pods: []Pod{on("n2", "one", under(lost))}},
@@ -98,7 +101,7 @@ func tell(pods []Pod, o Options) string {
 	var b strings.Builder
 	b.WriteString("before the update:\n")
 	for _, v := range Preflight(pods, o) {
-		fmt.Fprintf(&b, "  %s %s: %s\n    cure: %s\n", v.Reason, v.Object, v.Message, v.Fix)
+		fmt.Fprintf(&b, "  %s %s: %s\n    fix: %s\n", v.Reason, v.Object, v.Message, v.Fix)
 	}
 	var here []Pod
 	for _, p := range pods {
@@ -107,7 +110,7 @@ func tell(pods []Pod, o Options) string {
 		}
 	}
 	b.WriteString("node n2:\n")
-	for _, r := range Foresee("n2", DecideWith(here, o), noon) {
+	for _, r := range PredictRows("n2", DecideWith(here, o), noon) {
 		fmt.Fprintf(&b, "  %s %s %s: %s", r.Fate, r.Pod, r.Reason, r.Message)
 		if !r.Since.IsZero() {
 			fmt.Fprintf(&b, " (since %s)", r.Since.Format(time.TimeOnly))
@@ -116,7 +119,7 @@ func tell(pods []Pod, o Options) string {
 			b.WriteString(" [a person must act]")
 		}
 		if r.Fix != "" {
-			b.WriteString("\n    cure: " + r.Fix)
+			b.WriteString("\n    fix: " + r.Fix)
 		}
 		b.WriteString("\n")
 	}
@@ -143,7 +146,7 @@ func TestEveryPodIsExplained(t *testing.T) {
 		}
 		o := Options{KeepEmptyDirData: rapid.Bool().Draw(t, "keep")}
 		d := DecideWith(pods, o)
-		rows := Foresee("n2", d, noon)
+		rows := PredictRows("n2", d, noon)
 		if len(rows) != len(pods) {
 			t.Fatalf("%d pods, %d rows", len(pods), len(rows))
 		}
@@ -179,10 +182,10 @@ func TestEveryPodIsExplained(t *testing.T) {
 	})
 }
 
-// What the Eviction API refused is told as it was refused, whatever was foreseen.
+// A refusal of the Eviction API is reported as it is and overrides the prediction.
 func TestRefusalsWin(t *testing.T) {
 	p := on("n2", "app-1", under(open))
-	rows := Rows("n2", Decide([]Pod{p}), []model.Verdict{Blocked("n2", p, []Budget{spent})}, noon)
+	rows := Rows("n2", Decide([]Pod{p}), []model.Blocker{EvictionBlocked("n2", p, []Budget{spent})}, noon)
 	if len(rows) != 1 || rows[0].Fate != Refused || !strings.Contains(rows[0].Message, "allows 0 disruptions") || rows[0].Person {
 		t.Errorf("%+v", rows)
 	}

@@ -82,7 +82,7 @@ func TestTheMemoryEnds(t *testing.T) {
 		"it would still outlast the update":                   {ends(3 * time.Hour), later(2*time.Hour - time.Second), ""},
 		"an agent is not heard any more":                      {func(*Node) {}, later(2*time.Minute + time.Second), "agents"},
 		"an agent is still heard":                             {func(*Node) {}, later(2 * time.Minute), ""},
-		"the clock went back to before it was asked":          {func(n *Node) { n.Heartbeat = now.Add(-5 * time.Minute) }, func(in *Input) { in.Now = in.Now.Add(-3 * time.Minute) }, ""},
+		"the clock was set back to before the request":        {func(n *Node) { n.Heartbeat = now.Add(-5 * time.Minute) }, func(in *Input) { in.Now = in.Now.Add(-3 * time.Minute) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +159,7 @@ func TestTheMemoryIsUsed(t *testing.T) {
 		"a node with one is asked again":                                   {func(n *Node) { n.Certificates = []Certificate{{"a", now.Add(90 * day)}} }, func(in *Input) { in.Lasts = time.Hour }, false},
 		"a moment has come":                                                {func(*Node) {}, func(in *Input) { in.Now = now.Add(2 * time.Minute) }, false},
 		"a node with one, and the same length":                             {func(n *Node) { n.Certificates = []Certificate{{"a", now.Add(90 * day)}} }, func(*Input) {}, true},
-		"the clock went back":                                              {func(*Node) {}, func(in *Input) { in.Now = now.Add(-time.Second) }, false},
+		"the clock was set back":                                           {func(*Node) {}, func(in *Input) { in.Now = now.Add(-time.Second) }, false},
 		"a moment that has passed is no moment":                            {func(n *Node) { n.Heartbeat = now.Add(-time.Hour) }, func(in *Input) { in.Now = now.Add(day) }, true},
 		"the first of two moments counts": {func(n *Node) {
 			n.Certificates = []Certificate{{"b", now.Add(31 * day)}, {"a", now.Add(30*day + time.Minute)}, {"c", now.Add(40 * day)}}
@@ -223,49 +223,50 @@ func TestNodeFacts(t *testing.T) {
 		"a clock that is right":           {func(n *Node) { n.SkewKnown = true }, true, "", ""},
 
 		"drift the update writes over": {func(n *Node) { n.Drift = []Drift{{Kind: DriftFiles, Detail: "f"}} }, true, "drift: Drifted: node n2: f", ""},
-		"drift that the pool repairs":  {func(n *Node) { n.Drift = []Drift{{Kind: DriftFiles, Detail: "f", Mended: true}} }, true, "", "drift: Drifted: node n2: f"},
+		"drift that the pool repairs":  {func(n *Node) { n.Drift = []Drift{{Kind: DriftFiles, Detail: "f", RepairedByUpdate: true}} }, true, "", "drift: Drifted: node n2: f"},
 		"drift of another kind":        {func(n *Node) { n.Drift = []Drift{{Kind: "Else", Detail: "f"}} }, true, "", "drift: Drifted: node n2: f"},
 		"drift outside the plan":       {func(n *Node) { n.Drift = []Drift{{Kind: DriftFiles, Detail: "f"}} }, false, "", ""},
 		"drift of several kinds":       {func(n *Node) { n.Drift = []Drift{{Kind: DriftOverlay, Detail: "o"}, {Kind: DriftForeign, Detail: "g"}} }, true, "drift: Drifted: node n2: o; drift: Drifted: node n2: g", ""},
 
-		"no report yet":                      {func(n *Node) { n.Holding = nil }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
-		"a report about another list":        {func(n *Node) { n.Holding.Content = "pins-0" }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
-		"not told yet":                       {func(n *Node) { n.HoldsBundle = false }, true, "images-held: Loading: node n2 was not told yet which images of the bundle to hold", ""},
-		"not told yet, payloads missing":     {func(n *Node) { n.HoldsBundle, n.Holding.PayloadsHeld = false, 0 }, true, "images-held: Loading: node n2 was not told yet which images of the bundle to hold", ""},
-		"one image missing":                  {func(n *Node) { n.Holding.ImagesReady = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
-		"one image not pinned":               {func(n *Node) { n.Holding.ImagesPinned = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
-		"one payload missing":                {func(n *Node) { n.Holding.PayloadsHeld = 1 }, true, "payloads-held: PayloadMissing: node n2 does not have all of its 2 payloads yet", ""},
-		"a payload missing, outside":         {func(n *Node) { n.Holding.PayloadsHeld = 1 }, false, "", "payloads-held: PayloadMissing: node n2 does not have all of its 2 payloads yet"},
-		"a payload missing, of another list": {func(n *Node) { n.Holding.Content, n.Holding.PayloadsHeld = "pins-0", 1 }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
-		"a payload missing, no agent":        {func(n *Node) { n.AgentKnown, n.Holding.PayloadsHeld = false, 1 }, true, "agents: AgentMissing: node n2 has no refit agent", ""},
-		"nothing is wanted of it":            {func(n *Node) { n.WantHold, n.Holding = "", nil }, true, "", ""},
-		"it holds more than is wanted":       {func(n *Node) { n.Holding.ImagesReady, n.Holding.ImagesPinned, n.Holding.PayloadsHeld = 10, 10, 3 }, true, "", ""},
+		"no report yet":                      {func(n *Node) { n.Loaded = nil }, true, "images-held: Loading: node n2 has not started to load the images", ""},
+		"a report about another list":        {func(n *Node) { n.Loaded.Content = "pins-0" }, true, "images-held: Loading: node n2 has not started to load the images", ""},
+		"no pin set yet":                     {func(n *Node) { n.PinSetHasBundle = false }, true, "images-held: Loading: node n2 has not received the pin set with the bundle's images yet", ""},
+		"no pin set yet, payloads missing":   {func(n *Node) { n.PinSetHasBundle, n.Loaded.PayloadsReady = false, 0 }, true, "images-held: Loading: node n2 has not received the pin set with the bundle's images yet", ""},
+		"one image missing":                  {func(n *Node) { n.Loaded.ImagesReady = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
+		"one image not pinned":               {func(n *Node) { n.Loaded.ImagesPinned = 8 }, true, "images-held: ImagesMissing: node n2 does not hold and pin all of its 9 images yet", ""},
+		"one payload missing":                {func(n *Node) { n.Loaded.PayloadsReady = 1 }, true, "payloads-held: PayloadMissing: node n2 does not have all of its 2 payloads yet", ""},
+		"a payload missing, outside":         {func(n *Node) { n.Loaded.PayloadsReady = 1 }, false, "", "payloads-held: PayloadMissing: node n2 does not have all of its 2 payloads yet"},
+		"a payload missing, of another list": {func(n *Node) { n.Loaded.Content, n.Loaded.PayloadsReady = "pins-0", 1 }, true, "images-held: Loading: node n2 has not started to load the images", ""},
+		"a payload missing, no agent":        {func(n *Node) { n.AgentKnown, n.Loaded.PayloadsReady = false, 1 }, true, "agents: AgentMissing: node n2 has no refit agent", ""},
+		"nothing is wanted of it":            {func(n *Node) { n.WantPinSet, n.Loaded = "", nil }, true, "", ""},
+		"it holds more than is wanted":       {func(n *Node) { n.Loaded.ImagesReady, n.Loaded.ImagesPinned, n.Loaded.PayloadsReady = 10, 10, 3 }, true, "", ""},
 		"stopped for another reason": {func(n *Node) {
-			n.Holding.ImagesReady, n.Stalled = 1, &model.Verdict{Reason: "BundleCorrupt", Message: "torn"}
+			n.Loaded.ImagesReady, n.Stalled = 1, &model.Blocker{Reason: "BundleCorrupt", Message: "torn"}
 		}, true, "images-held: BundleCorrupt: torn", ""},
 		"stopped for want of room, which is there by now": {func(n *Node) {
-			n.Holding.ImagesReady, n.Stalled = 1, &model.Verdict{Reason: "InsufficientSpace", Message: "full"}
+			n.Loaded.ImagesReady, n.Stalled = 1, &model.Blocker{Reason: "InsufficientSpace", Message: "full"}
 		}, true, "images-held: InsufficientSpace: full", ""},
 		"stopped for want of room": {func(n *Node) {
-			n.Holding.ImagesReady, n.Holding.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Verdict{Reason: "InsufficientSpace", Message: "full"}
+			n.Loaded.ImagesReady, n.Loaded.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Blocker{Reason: "InsufficientSpace", Message: "full"}
 		}, true, "space: InsufficientSpace: node n2 needs 1500 bytes, 1000 are free (file system of state and images) | free 500 bytes", ""},
 		"stopped for another reason and short of room": {func(n *Node) {
-			n.Holding.ImagesReady, n.Holding.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Verdict{Reason: "BundleCorrupt", Message: "torn"}
+			n.Loaded.ImagesReady, n.Loaded.Needed, n.Stalled = 1, map[string]int64{"images": 1500}, &model.Blocker{Reason: "BundleCorrupt", Message: "torn"}
 		}, true, "space: InsufficientSpace: node n2 needs 1500 bytes, 1000 are free (file system of state and images) | free 500 bytes; images-held: BundleCorrupt: torn", ""},
 
-		"room to the byte":         {func(n *Node) { n.Holding.Needed = map[string]int64{"images": 600, "state": 400} }, true, "", ""},
-		"one byte short":           {func(n *Node) { n.Holding.Needed = map[string]int64{"images": 600, "state": 401} }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1000 are free (file system of state and images) | free 1 bytes", ""},
-		"short, outside the plan":  {func(n *Node) { n.Holding.Needed = map[string]int64{"images": 1001} }, false, "", "space: InsufficientSpace: node n2 needs 1001 bytes, 1000 are free (file system of state and images) | free 1 bytes"},
-		"short, of another list":   {func(n *Node) { n.Holding.Content, n.Holding.Needed = "pins-0", map[string]int64{"images": 1001} }, true, "images-held: Loading: node n2 has not begun to load the images", ""},
+		"room to the byte":         {func(n *Node) { n.Loaded.Needed = map[string]int64{"images": 600, "state": 400} }, true, "", ""},
+		"one byte short":           {func(n *Node) { n.Loaded.Needed = map[string]int64{"images": 600, "state": 401} }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1000 are free (file system of state and images) | free 1 bytes", ""},
+		"short, outside the plan":  {func(n *Node) { n.Loaded.Needed = map[string]int64{"images": 1001} }, false, "", "space: InsufficientSpace: node n2 needs 1001 bytes, 1000 are free (file system of state and images) | free 1 bytes"},
+		"short, of another list":   {func(n *Node) { n.Loaded.Content, n.Loaded.Needed = "pins-0", map[string]int64{"images": 1001} }, true, "images-held: Loading: node n2 has not started to load the images", ""},
 		"room for the snapshot":    {func(n *Node) { n.Snapshot = 1000 }, true, "", ""},
 		"the snapshot is too much": {func(n *Node) { n.Snapshot = 1001 }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1001 of them for a snapshot of etcd, 1000 are free (file system of state and images) | free 1 bytes", ""},
-		"a snapshot of one byte":   {func(n *Node) { n.Snapshot, n.Holding.Needed = 1, map[string]int64{"state": 1000} }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1 of them for a snapshot of etcd, 1000 are free (file system of state and images) | free 1 bytes", ""},
+		"a snapshot of one byte":   {func(n *Node) { n.Snapshot, n.Loaded.Needed = 1, map[string]int64{"state": 1000} }, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1 of them for a snapshot of etcd, 1000 are free (file system of state and images) | free 1 bytes", ""},
 		"the snapshot goes into refit's own directory": {func(n *Node) {
 			n.Snapshot, n.FileSystems = 1001, []FileSystem{{Name: "images", ID: "z", Free: 5}, {Name: "state", ID: "a", Free: 1000}}
 		}, true, "space: InsufficientSpace: node n2 needs 1001 bytes, 1001 of them for a snapshot of etcd, 1000 are free (file system of state) | free 1 bytes", ""},
 		"two file systems are short": {func(n *Node) {
-			n.Holding.Needed, n.FileSystems = map[string]int64{"images": 9, "state": 8}, []FileSystem{{Name: "images", ID: "z", Free: 5}, {Name: "state", ID: "a", Free: 1}}
-		}, true, "space: InsufficientSpace: node n2 needs 8 bytes, 1 are free (file system of state) | free 7 bytes; space: InsufficientSpace: node n2 needs 9 bytes, 5 are free (file system of images) | free 4 bytes", ""},
+			n.Loaded.Needed, n.FileSystems = map[string]int64{"images": 9, "state": 8}, []FileSystem{{Name: "images", ID: "z", Free: 5}, {Name: "state", ID: "a", Free: 1}}
+		}, true, strings.Join([]string{"space: InsufficientSpace: node n2 needs 8 bytes, 1 are free (file system of state) | free 7 bytes",
+			"space: InsufficientSpace: node n2 needs 9 bytes, 5 are free (file system of images) | free 4 bytes"}, "; "), ""},
 
 		"a policy that asks for allowed images": {func(n *Node) { n.PullVerification = "NeverVerifyAllowlistedImages" }, true, "image-pulls: ImagePullAlways: the kubelet of node n2 has imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages", ""},
 		"short of memory":                       {func(n *Node) { n.Pressure = []string{"MemoryPressure", "PIDPressure"} }, true, "pressure: NodePressure: node n2 reports MemoryPressure, PIDPressure", ""},
@@ -287,13 +288,13 @@ func TestNodeFacts(t *testing.T) {
 	}
 }
 
-// said2 lists "check: reason: message | fix" of all checks, verdicts and warnings.
+// said2 lists "check: reason: message | fix" of all checks, blockers and warnings.
 func said2(in *Input) (no, warn []string) {
-	text := func(c Check, v model.Verdict) string {
+	text := func(c Check, v model.Blocker) string {
 		return c.Name + ": " + v.Reason + ": " + v.Message + " | " + v.Fix
 	}
 	for _, c := range Checks() {
-		vs, ws := c.Ask(in)
+		vs, ws := c.Evaluate(in)
 		for _, v := range vs {
 			no = append(no, text(c, v))
 		}
@@ -304,7 +305,7 @@ func said2(in *Input) (no, warn []string) {
 	return no, warn
 }
 
-// checkSaid compares the beginnings; "" wants nothing to be said.
+// checkSaid compares the beginnings; "" wants no message.
 func checkSaid(t *testing.T, what string, got []string, want string) {
 	t.Helper()
 	var all []string
@@ -320,7 +321,7 @@ func checkSaid(t *testing.T, what string, got []string, want string) {
 	}
 }
 
-// Facts of the cluster, in the order in which they are said.
+// Facts of the cluster, in the order in which they are reported.
 func TestClusterFacts(t *testing.T) {
 	t.Parallel()
 	hook := func(configuration, name string, nodes ...string) Webhook {
@@ -330,31 +331,31 @@ func TestClusterFacts(t *testing.T) {
 		change   func(*Input)
 		no, warn string
 	}{
-		"the verdict about the approval is passed on": {func(in *Input) {
-			in.Approved, in.Approval = false, &model.Verdict{Reason: "SignatureInvalid", Message: "no"}
+		"the blocker about the approval is passed on": {func(in *Input) {
+			in.Approved, in.Approval = false, &model.Blocker{Reason: "SignatureInvalid", Message: "no"}
 		}, "bundle-approved: SignatureInvalid: no | ", ""},
-		"approved, whatever else is said":    {func(in *Input) { in.Approval = &model.Verdict{Reason: "SignatureInvalid"} }, "", ""},
-		"two control-plane nodes, one Ready": {func(in *Input) { in.Nodes[1].ControlPlane, in.Nodes[1].Ready, in.Nodes[1].InPlan = true, false, false }, "control-plane: ControlPlaneUnhealthy: 1 of 2 control-plane nodes are Ready, all are needed", "nodes-ready"},
-		"a worker is not Ready":              {func(in *Input) { in.Nodes[1].Ready, in.Nodes[1].InPlan = false, false }, "", "nodes-ready"},
-		"two members, none of them moves":    {func(in *Input) { members(in, 2); in.Nodes[0].InPlan, in.Nodes[1].InPlan = false, false }, "", ""},
-		"two members, the first moves":       {func(in *Input) { members(in, 2); in.Nodes[1].InPlan = false }, "", "quorum: QuorumAtRisk"},
-		"two members, the second moves":      {func(in *Input) { members(in, 2); in.Nodes[0].InPlan = false }, "", "quorum: QuorumAtRisk"},
-		"one member":                         {func(in *Input) { members(in, 1) }, "", ""},
-		"two members of three nodes":         {func(in *Input) { in.Nodes = append(in.Nodes, ready("n3", true)); members(in, 3) }, "", ""},
-		"a webhook without a backend":        {func(in *Input) { in.Webhooks = []Webhook{hook("c", "w")} }, "webhooks: WebhookBlocks: webhook w of c fails closed, and its service a/b has no ready backend: what it is asked about is refused now | mend the backend of a/b, or remove the webhook", ""},
-		"webhooks in order":                  {func(in *Input) { in.Webhooks = []Webhook{hook("c", "z"), hook("c", "a"), hook("b", "x")} }, "webhooks: WebhookBlocks: webhook x of b; webhooks: WebhookBlocks: webhook a of c; webhooks: WebhookBlocks: webhook z of c", ""},
+		"approved, although another blocker is set": {func(in *Input) { in.Approval = &model.Blocker{Reason: "SignatureInvalid"} }, "", ""},
+		"two control-plane nodes, one Ready":        {func(in *Input) { in.Nodes[1].ControlPlane, in.Nodes[1].Ready, in.Nodes[1].InPlan = true, false, false }, "control-plane: ControlPlaneUnhealthy: 1 of 2 control-plane nodes are Ready, all are needed", "nodes-ready"},
+		"a worker is not Ready":                     {func(in *Input) { in.Nodes[1].Ready, in.Nodes[1].InPlan = false, false }, "", "nodes-ready"},
+		"two members, none of them moves":           {func(in *Input) { members(in, 2); in.Nodes[0].InPlan, in.Nodes[1].InPlan = false, false }, "", ""},
+		"two members, the first moves":              {func(in *Input) { members(in, 2); in.Nodes[1].InPlan = false }, "", "quorum: QuorumAtRisk"},
+		"two members, the second moves":             {func(in *Input) { members(in, 2); in.Nodes[0].InPlan = false }, "", "quorum: QuorumAtRisk"},
+		"one member":                                {func(in *Input) { members(in, 1) }, "", ""},
+		"two members of three nodes":                {func(in *Input) { in.Nodes = append(in.Nodes, ready("n3", true)); members(in, 3) }, "", ""},
+		"a webhook without a backend":               {func(in *Input) { in.Webhooks = []Webhook{hook("c", "w")} }, "webhooks: WebhookBlocks: webhook w of c fails closed, and its service a/b has no ready backend. The API server refuses the requests that it covers | repair the backend of a/b, or remove the webhook", ""},
+		"webhooks in order":                         {func(in *Input) { in.Webhooks = []Webhook{hook("c", "z"), hook("c", "a"), hook("b", "x")} }, "webhooks: WebhookBlocks: webhook x of b; webhooks: WebhookBlocks: webhook a of c; webhooks: WebhookBlocks: webhook z of c", ""},
 		"removed APIs in order": {func(in *Input) {
 			in.RemovedAPIs = []RemovedAPI{{"z", "v1", "r", "", "1.36"}, {"a", "v1", "r", "", "1.36"}, {"", "v1", "r", "", "1.36"}}
-		}, "removed-apis: APIRemoved: somebody asks for r of a/v1; removed-apis: APIRemoved: somebody asks for r of v1; removed-apis: APIRemoved: somebody asks for r of z/v1", ""},
+		}, "removed-apis: APIRemoved: a client requests r of a/v1; removed-apis: APIRemoved: a client requests r of v1; removed-apis: APIRemoved: a client requests r of z/v1", ""},
 		"what a node needs asks a registry": {func(in *Input) {
 			in.Images = []ImageRisk{{Always: true, Message: "m", Fix: "f"}, {Message: "n", Fix: "g"}}
 		}, "image-references: ImagePullAlways: , container , image : m (lint rule ) | f; if a registry is always there, accept `image-references`", "image-references: MovingTag: , container , image : n (lint rule ) | g"},
-		"somebody resolves tags": {func(in *Input) { in.Pulls.Resolvers = []Resolver{{"o", "m", "f"}} }, "", "image-pulls: TagResolver: m | f"},
-		"one pod always pulls":   {func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 1, []string{"a/b"} }, "", "image-pulls: ImagePullAlways: 1 pods have imagePullPolicy Always"},
-		"an OS image that nobody can fetch": {func(in *Input) {
-			in.OSImages = []OSImage{{Pool: "p", Image: "i", Nodes: 2, Held: 1, Reason: "OSImageAbsent", Message: "gone"}}
+		"a webhook resolves tags": {func(in *Input) { in.Pulls.Resolvers = []Resolver{{"o", "m", "f"}} }, "", "image-pulls: TagResolver: m | f"},
+		"one pod always pulls":    {func(in *Input) { in.Pulls.AlwaysPods, in.Pulls.Always = 1, []string{"a/b"} }, "", "image-pulls: ImagePullAlways: 1 pods have imagePullPolicy Always"},
+		"an OS image that no node can fetch": {func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "p", Image: "i", Nodes: 2, Ready: 1, Reason: "OSImageAbsent", Message: "gone"}}
 		}, "os-images-held: OSImageAbsent: OS image i is held by 1 of 2 nodes of pool p: gone", ""},
-		"an OS image on more nodes than need it": {func(in *Input) { in.OSImages = []OSImage{{Pool: "p", Image: "i", Nodes: 2, Held: 3}} }, "", ""},
+		"an OS image on more nodes than need it": {func(in *Input) { in.OSImages = []OSImage{{Pool: "p", Image: "i", Nodes: 2, Ready: 3}} }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -430,13 +431,13 @@ func TestTwoRisksOfOneCheck(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	t.Parallel()
-	if c, ok := Find("agents"); !ok || c.Name != "agents" || c.Never == "" {
+	if c, ok := FindCheck("agents"); !ok || c.Name != "agents" || c.NeverAcceptable == "" {
 		t.Errorf("%+v", c)
 	}
-	if c, ok := Find("nothing"); ok || c.Name != "" {
+	if c, ok := FindCheck("nothing"); ok || c.Name != "" {
 		t.Errorf("%+v", c)
 	}
-	if v := unknown(Check{Name: "n", Asks: "a"}, "w"); !v.Waiting || v.Reason != "FactUnknown" {
+	if v := factsUnknown(Check{Name: "n", Question: "a"}, "w"); !v.Waiting || v.Reason != "FactUnknown" {
 		t.Errorf("%+v", v)
 	}
 }

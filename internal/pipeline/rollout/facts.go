@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // Attempt is which attempt at a node something belongs to.
@@ -17,21 +16,21 @@ type Attempt struct {
 	Try int32
 }
 
-// Run is what came of the permission that a node was given.
+// Run is the run of steps that a node was given, and its result.
 type Run struct {
 	// Attempt that was permitted.
 	Attempt Attempt
-	// Undo runs take back what earlier attempts did, Because of what had failed.
-	Undo    bool
-	Because string
+	// Undo runs undo the steps of earlier attempts; UndoReason is what had failed.
+	Undo       bool
+	UndoReason string
 	// State the node reports for that attempt: "", Running, Succeeded, Failed, Undone.
 	State string
 	// Step that runs or failed.
 	Step string
 	// Reason and Message of the node's report.
 	Reason, Message string
-	// Ended is how long ago it ended by the node's own clock, 0 if that is not known.
-	Ended time.Duration
+	// EndedAgo is how long ago it ended by the node's own clock, 0 if that is not known.
+	EndedAgo time.Duration
 }
 
 // States of a Run.
@@ -42,8 +41,8 @@ const (
 	RunUndone    = "Undone"
 )
 
-// over reports whether nothing more comes of a run.
-func (r *Run) over() bool {
+// finished reports whether nothing more comes of a run.
+func (r *Run) finished() bool {
 	return r.State == RunSucceeded || r.State == RunFailed || r.State == RunUndone
 }
 
@@ -51,12 +50,13 @@ func (r *Run) over() bool {
 type Drain struct {
 	// Left pods that must still go.
 	Left int
-	// Verdicts say why they do not.
-	Verdicts []model.Verdict
+	// Blockers say why they do not.
+	Blockers []model.Blocker
 }
 
-// Node is what is seen of one node. What every decision reads of every node stands
-// first, together: of thirty thousand almost all are idle.
+// Node has the observed facts of one node. The fields that every decision reads of every
+// node are first and together, for the cache: of thirty thousand nodes almost all are
+// idle.
 type Node struct {
 	Name string
 	// Gone nodes have left the cluster.
@@ -71,11 +71,11 @@ type Node struct {
 	Ready bool
 	// Unschedulable nodes are cordoned, by whomever.
 	Unschedulable bool
-	// Held: a person keeps updates from starting here, and said why.
-	Held bool
-	// SaysOld: long after its run succeeded the node's own agent does not see the
+	// OnHold: a person keeps updates from starting here, and said why.
+	OnHold bool
+	// ReportsOldVersion: long after its run succeeded the node's own agent does not see the
 	// target.
-	SaysOld bool
+	ReportsOldVersion bool
 	// AgentHeartbeatLost is true if the agent has not been heard for too long.
 	AgentHeartbeatLost bool
 	// Run is what was permitted to the node in this update, nil if nothing was.
@@ -84,19 +84,19 @@ type Node struct {
 	// did not yet.
 	FinishedAt time.Time
 
-	ReadySince  time.Time
-	StartedAt   time.Time
-	Attempt     Attempt
-	HeldBecause string
-	NotYet      string
+	ReadySince time.Time
+	StartedAt  time.Time
+	Attempt    Attempt
+	HoldReason string
+	NotYet     string
 	// Zone of the node, empty if it has none.
 	Zone string
-	// Outside is an external updater that the node waits for after its run, or that
+	// External is an external updater that the node waits for after its run, or that
 	// has failed on it; nil if there is none.
-	Outside *Outside
-	// Ahead is how far the node is with what it boots next, which is made ready before
+	External *ExternalWait
+	// Staging is how far the node is with what it boots next, which is made ready before
 	// the node is taken; nil if its plan has nothing of that.
-	Ahead *Ahead
+	Staging *Staging
 	// Drain of a node that has started and does not run yet.
 	Drain *Drain
 	// Unsettled says which static pod of a node whose attempt failed is on its way
@@ -104,25 +104,25 @@ type Node struct {
 	Unsettled string
 }
 
-// Ahead is how far a node is with what it boots next.
-type Ahead struct {
-	// Told to make it ready; Ready when it is.
-	Told, Ready bool
+// Staging is how far a node is with what it boots next.
+type Staging struct {
+	// Ordered to make it ready; Ready when it is.
+	Ordered, Ready bool
 	// Problem says why it cannot be made ready now; it is tried again.
 	Problem string
 }
 
-// Outside is how far an external updater is with a node.
-type Outside struct {
+// ExternalWait is how far an external updater is with a node.
+type ExternalWait struct {
 	// Step of the plan.
 	Step string
-	// Says what it said last, or why it gave no answer.
-	Says   string
-	Failed bool
+	// Message what it said last, or why it gave no answer.
+	Message string
+	Failed  bool
 }
 
-// last is the attempt that was begun last, zero if none was.
-func (n *Node) last() Attempt {
+// lastAttempt is the attempt that started last, zero if none did.
+func (n *Node) lastAttempt() Attempt {
 	a := n.Attempt
 	if !n.Started {
 		a = Attempt{}
@@ -142,9 +142,9 @@ type Amount struct {
 	Percent bool
 }
 
-// Of is the amount of so many nodes: a percentage is rounded down, and the
+// CountOf is the amount of so many nodes: a percentage is rounded down, and the
 // answer is at least 1; the zero Amount is 0.
-func (a Amount) Of(size int) int {
+func (a Amount) CountOf(size int) int {
 	if a.Value == 0 {
 		return 0
 	}
@@ -163,12 +163,12 @@ type Pool struct {
 	// Unavailable are all its nodes that are cordoned, not Ready or started,
 	// also those the plan does not touch.
 	Unavailable []string
-	// ControlPlane are those of Unavailable that are control-plane nodes: the budget of
-	// the control plane's nodes counts only them, so that a worker that somebody
-	// cordoned does not keep the control plane from its turn.
+	// ControlPlane are the control-plane nodes among Unavailable. The budget of
+	// control-plane nodes counts only them, so that a cordoned worker does not stop the
+	// control plane.
 	ControlPlane []string
-	// Cordoned are those of Unavailable that are Ready and that somebody else has
-	// cordoned: only a person makes them available.
+	// Cordoned are the Ready nodes among Unavailable that are cordoned, but not by refit:
+	// only a person makes them available.
 	Cordoned []string
 	Paused   bool
 	// DrainTimeout after which a drain halts the update; 0 is never.
@@ -182,13 +182,13 @@ type Pool struct {
 	MaxFailures int
 	// Windows in which nodes may start, none is always; Invalid says why they
 	// cannot be read.
-	Windows []window.Window
+	Windows []Window
 	Invalid string
 	// Zones: one after another.
 	Zones bool
 	// Attempts at a node; less than 1 is 1.
 	Attempts int32
-	// Undo what was begun on a node that failed.
+	// Undo the steps that started on a node that failed.
 	Undo bool
 	// Staging is how many nodes make ready what they boot next at once; less than 1 is 1.
 	Staging int
@@ -203,7 +203,7 @@ type ControlPlane struct {
 	Etcd map[string]bool
 }
 
-// Input is everything the decision looks at.
+// Input has all facts of the decision.
 type Input struct {
 	Plan model.Plan
 	// Nodes by name; who has them in the order of the plan gives them InRow.
@@ -212,7 +212,7 @@ type Input struct {
 	ControlPlane ControlPlane
 	Paused       bool
 	// Retry is how often a person has asked for another attempt at failed nodes,
-	// RetryNodes how often at single ones beside.
+	// RetryNodes how often, in addition, at single nodes.
 	Retry      int32
 	RetryNodes map[string]int32
 	// Learned is how long nodes of this cluster take.
@@ -228,12 +228,12 @@ type Input struct {
 	stages []string
 }
 
-// InRow gives, instead of Nodes, the facts in the order of the plan's nodes, one
-// for each, and the places in that order by name: who keeps them so spares every
-// decision thirty thousand lookups.
+// InRow sets, instead of Nodes, one fact for each node of the plan in the plan's order,
+// and the places in that order by name. A caller that keeps them spares every decision
+// thirty thousand lookups.
 func (in *Input) InRow(row []*Node, at map[string]int) { in.row, in.at = row, at }
 
-// align makes the row, if nobody gave one; a node that is not known has left.
+// align makes the row if the caller set none; an unknown node has left the cluster.
 func (in *Input) align() {
 	if in.at != nil {
 		return
@@ -248,13 +248,13 @@ func (in *Input) align() {
 	}
 }
 
-// At gives the facts of the i-th node of the plan.
-func (in *Input) At(i int) *Node {
+// NodeAt gives the facts of the i-th node of the plan.
+func (in *Input) NodeAt(i int) *Node {
 	in.align()
 	return in.row[i]
 }
 
-// Range is how long nodes of one role take, from cordoned to given back.
+// Range is how long nodes of one role take, from the cordon to the uncordon.
 type Range struct {
 	Low, High time.Duration
 	// Samples is the number of nodes it was learned from; with none nothing is known.
@@ -264,8 +264,8 @@ type Range struct {
 // Learned is how long nodes of this cluster take, by role.
 type Learned struct{ ControlPlane, Worker Range }
 
-// Of is the range of a role.
-func (l Learned) Of(role string) Range {
+// ForRole is the range of a role.
+func (l Learned) ForRole(role string) Range {
 	if role == model.RoleControlPlane {
 		return l.ControlPlane
 	}
@@ -284,5 +284,5 @@ func (in *Input) ControlPlanes() int {
 	return max(n, count)
 }
 
-// wanted is how often a person has asked for another attempt at a node.
-func (in *Input) wanted(node string) int32 { return in.Retry + in.RetryNodes[node] }
+// retriesRequested is how often a person has asked for another attempt at a node.
+func (in *Input) retriesRequested(node string) int32 { return in.Retry + in.RetryNodes[node] }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // line is one pool's queue: who goes first, whose turn it is, who holds a place.
@@ -34,22 +33,23 @@ type line struct {
 	passed bool
 	until  time.Time
 	// fits says by role whether a node may start in the pool's windows.
-	fits map[string]window.Fit
+	fits map[string]WindowFit
 	// staged of stages nodes have ready what they boot next.
 	staged, stages int
-	// gone: there is no such pool any more, and nobody says how it is paced.
-	gone bool
-	// said keeps what was said of the pool from being said for every node.
-	said map[string]bool
+	// noPool: the UpdatePool was deleted, so its pace is unknown.
+	noPool bool
+	// reported has what was reported for the pool, so that it is not repeated for every
+	// node.
+	reported map[string]bool
 }
 
-// idle reports whether a stage is one of nodes that have not started, or are done.
-func idle(stage string) bool {
+// isIdle reports whether a stage is one of nodes that have not started, or are done.
+func isIdle(stage string) bool {
 	return stage == StageWaiting || stage == StageDone || stage == StageGone
 }
 
-// queue puts every node of the plan into its pool's line.
-func queue(in *Input) map[string]*line {
+// queueNodes puts every node of the plan into its pool's line.
+func queueNodes(in *Input) map[string]*line {
 	lines := map[string]*line{}
 	var l *line
 	for i := range in.Plan.Nodes {
@@ -61,25 +61,25 @@ func queue(in *Input) map[string]*line {
 			}
 		}
 		if in.stages[i] != StageGone {
-			l.enter(in, i)
+			l.addNode(in, i)
 		}
 	}
 	return lines
 }
 
-// enter puts the i-th node of the plan into the line. It counts in the pool that it was
+// addNode puts the i-th node of the plan into the line. It counts in the pool that it was
 // planned in, whichever selects it by now: its budget is not to be spent twice.
-func (l *line) enter(in *Input, i int) {
+func (l *line) addNode(in *Input, i int) {
 	n := in.row[i]
 	role := in.Plan.Nodes[i].Role
 	if (n.Started || n.Unschedulable || !n.Ready) && !l.used[n.Name] {
-		l.use(n.Name, role)
+		l.useBudget(n.Name, role)
 		l.Unavailable = append(l.Unavailable, n.Name)
 		if role == model.RoleControlPlane {
 			l.ControlPlane = append(l.ControlPlane, n.Name)
 		}
 	}
-	if n.Started && !idle(in.stages[i]) {
+	if n.Started && !isIdle(in.stages[i]) {
 		l.moving++
 	}
 	if l.ranks() && role == model.RoleWorker {
@@ -87,11 +87,11 @@ func (l *line) enter(in *Input, i int) {
 	}
 }
 
-// lineUp makes the queues of all pools.
-func lineUp(in *Input) map[string]*line {
-	lines := queue(in)
+// makeLines makes the queues of all pools.
+func makeLines(in *Input) map[string]*line {
+	lines := queueNodes(in)
 	for _, l := range lines {
-		l.workers = l.ordered(in, l.workers)
+		l.workers = l.orderWorkers(in, l.workers)
 		l.pickCanary(in)
 	}
 	var last *line
@@ -102,11 +102,11 @@ func lineUp(in *Input) map[string]*line {
 		if pool := in.Plan.Nodes[i].Pool; last == nil || last.Name != pool {
 			last = lines[pool]
 		}
-		last.watch(in.Now, in.row[i], in.Plan.Nodes[i].Role)
+		last.watchSoak(in.Now, in.row[i], in.Plan.Nodes[i].Role)
 	}
 	for _, l := range lines {
 		l.pickZone(in)
-		l.judgeCanary(in)
+		l.evaluateCanary(in)
 	}
 	return lines
 }
@@ -126,7 +126,7 @@ func Queues(in Input, stages Stages) map[string]Queue {
 	out := map[string]Queue{}
 	in.align()
 	in.stages = stages.row
-	for name, l := range lineUp(&in) {
+	for name, l := range makeLines(&in) {
 		out[name] = Queue{l.Pool, l.workers, l.canary}
 	}
 	return out
@@ -135,39 +135,39 @@ func Queues(in Input, stages Stages) map[string]Queue {
 func newLine(in *Input, name string) *line {
 	p, known := in.Pools[name]
 	p.Name, p.Unavailable, p.ControlPlane = name, slices.Clip(p.Unavailable), slices.Clip(p.ControlPlane) // whose it is keeps it
-	l := &line{Pool: p, gone: !known, canary: map[string]bool{}, used: map[string]bool{}, usedBy: map[string]int{}, watched: map[string]time.Time{}, fits: map[string]window.Fit{}, said: map[string]bool{}}
+	l := &line{Pool: p, noPool: !known, canary: map[string]bool{}, used: map[string]bool{}, usedBy: map[string]int{}, watched: map[string]time.Time{}, fits: map[string]WindowFit{}, reported: map[string]bool{}}
 	l.Budget = max(1, l.Budget)
 	for _, n := range p.Unavailable {
 		role := model.RoleWorker
 		if slices.Contains(p.ControlPlane, n) {
 			role = model.RoleControlPlane
 		}
-		l.use(n, role)
+		l.useBudget(n, role)
 	}
 	return l
 }
 
-// use gives a node a place in the budget.
-func (l *line) use(name, role string) {
+// useBudget gives a node a place in the budget.
+func (l *line) useBudget(name, role string) {
 	if !l.used[name] {
 		l.used[name] = true
 		l.usedBy[role]++
 	}
 }
 
-// spent is how many places of the budget are taken for nodes of a role: a worker
-// shares the pool's budget with all its nodes, a control-plane node with those of
-// its own kind, of which one moves at a time.
-func (l *line) spent(role string) int {
+// usedBudget counts the places of the budget that are taken for nodes of a role. A worker
+// shares the pool's budget with all its nodes. A control-plane node shares it with its own
+// kind only, of which one moves at a time.
+func (l *line) usedBudget(role string) int {
 	if role == model.RoleControlPlane {
 		return l.usedBy[role]
 	}
 	return len(l.used)
 }
 
-// ordered are the workers of a pool as they go: by zone if the pool says so,
+// orderWorkers are the workers of a pool as they go: by zone if the pool says so,
 // else as planned.
-func (l *line) ordered(in *Input, workers []int) []int {
+func (l *line) orderWorkers(in *Input, workers []int) []int {
 	if !l.Zones {
 		return workers
 	}
@@ -185,12 +185,12 @@ func (l *line) ordered(in *Input, workers []int) []int {
 
 // pickCanary takes the first workers, without those that a person holds.
 func (l *line) pickCanary(in *Input) {
-	want := l.Canary.Of(len(l.workers))
+	want := l.Canary.CountOf(len(l.workers))
 	for _, i := range l.workers {
 		if len(l.canary) >= want {
 			return
 		}
-		if in.row[i].Held && in.stages[i] == StageWaiting {
+		if in.row[i].OnHold && in.stages[i] == StageWaiting {
 			continue
 		}
 		l.canary[in.row[i].Name] = true
@@ -200,8 +200,8 @@ func (l *line) pickCanary(in *Input) {
 // ranks reports whether it matters which of the pool's workers are the first.
 func (l *line) ranks() bool { return l.Zones || l.Canary.Value > 0 }
 
-// watch notes a done node that has not soaked: it keeps its place in the budget.
-func (l *line) watch(now time.Time, n *Node, role string) {
+// watchSoak notes a done node that has not soaked: it keeps its place in the budget.
+func (l *line) watchSoak(now time.Time, n *Node, role string) {
 	soak := l.Soak
 	if len(l.canary) > 0 && l.canary[n.Name] {
 		soak = max(soak, l.CanarySoak)
@@ -217,11 +217,11 @@ func (l *line) watch(now time.Time, n *Node, role string) {
 		return
 	}
 	l.watched[n.Name] = end
-	l.use(n.Name, role)
+	l.useBudget(n.Name, role)
 }
 
-// soakFrom is when a node began to soak: when it was given back, or became
-// Ready again since. A time in the future is a wrong clock.
+// soakFrom is when a node started to soak: when it was uncordoned, or became Ready again
+// since. A time in the future is a wrong clock.
 func (n *Node) soakFrom(now time.Time) time.Time {
 	if n.ReadySince.After(n.FinishedAt) && !n.ReadySince.After(now) {
 		return n.ReadySince
@@ -239,8 +239,8 @@ func (l *line) pickZone(in *Input) {
 	for _, i := range l.workers {
 		n, stage := in.row[i], in.stages[i]
 		_, watched := l.watched[n.Name]
-		moves := !settled(stage) && stage != StageWaiting
-		if watched || moves || stage == StageWaiting && !n.Held && !l.hasZone {
+		moves := !isSettled(stage) && stage != StageWaiting
+		if watched || moves || stage == StageWaiting && !n.OnHold && !l.hasZone {
 			l.zone, l.hasZone = n.Zone, true
 		}
 		if watched || moves {
@@ -249,8 +249,8 @@ func (l *line) pickZone(in *Input) {
 	}
 }
 
-// judgeCanary sees whether every canary is done and has soaked.
-func (l *line) judgeCanary(in *Input) {
+// evaluateCanary sees whether every canary is done and has soaked.
+func (l *line) evaluateCanary(in *Input) {
 	l.passed = true
 	for name := range l.canary {
 		end, watched := l.watched[name]
@@ -267,10 +267,10 @@ func (l *line) judgeCanary(in *Input) {
 	}
 }
 
-// once reports true the first time.
-func (l *line) once(what string) bool {
-	first := !l.said[what]
-	l.said[what] = true
+// firstTime reports true the first time.
+func (l *line) firstTime(what string) bool {
+	first := !l.reported[what]
+	l.reported[what] = true
 	return first
 }
 

@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // drawPool draws a pool with any pace.
@@ -28,7 +27,7 @@ func drawPool(t *rapid.T, name string) Pool {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "windowed") == 0 {
 		for range rapid.IntRange(1, 2).Draw(t, "windows") {
-			w := window.Window{Start: rapid.IntRange(0, 24*60-1).Draw(t, "opens"), Duration: time.Duration(rapid.IntRange(60, 600).Draw(t, "length")) * time.Minute, Zone: berlin()}
+			w := Window{Start: rapid.IntRange(0, 24*60-1).Draw(t, "opens"), Duration: time.Duration(rapid.IntRange(60, 600).Draw(t, "length")) * time.Minute, Zone: berlin()}
 			for d := range time.Weekday(7) {
 				if rapid.Bool().Draw(t, "day") {
 					w.Days = append(w.Days, d)
@@ -68,12 +67,14 @@ func drawCluster(t *rapid.T) (*cluster, []*member) {
 	return c, members
 }
 
-// Whatever the pools, budgets, failures and accidents, and wherever the
-// controller dies (any suffix of the actions is lost): never more nodes
-// unavailable or unproven by us than the budget, never below the quorum,
-// nothing outside a window, out of its turn, after a halt or above the attempts;
-// no node is done that is not at its target; and the end is the same: every node
-// at its target, no mark and no cordon of ours left.
+// These invariants hold for all pools, budgets, failures and accidents, and wherever the
+// controller dies (any suffix of the actions is lost):
+//   - refit never makes more nodes unavailable or unproven than the budget allows;
+//   - etcd never falls below its quorum;
+//   - no node starts outside a window, out of its turn, after a halt or above the attempts;
+//   - no node is done that is not at its target.
+//
+// The end is always the same: every node at its target, no mark and no cordon of ours left.
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, members := drawCluster(t)
@@ -123,10 +124,10 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
-// askAgain: a person raises the retry, of all or of one; the cause is mended.
+// askAgain: a person raises the retry, of all or of one; the cause is fixed.
 func (c *cluster) askAgain(t *rapid.T, d Decision) {
 	for _, np := range c.in.Plan.Nodes {
-		if !failed(d.Stages.Of(np.Node)) {
+		if !isFailure(d.Stages.ByNode(np.Node)) {
 			continue
 		}
 		c.truth[np.Node].fails, c.truth[np.Node].undoFail = nil, false
@@ -139,7 +140,7 @@ func (c *cluster) askAgain(t *rapid.T, d Decision) {
 	c.in.Retry++
 }
 
-// snapshot is what the world would show.
+// snapshot is the state of the nodes as the controller would observe it.
 func (c *cluster) snapshot() map[string]Node {
 	out := map[string]Node{}
 	for name, m := range c.truth {
@@ -158,12 +159,12 @@ func (c *cluster) snapshot() map[string]Node {
 }
 
 // accident: nodes become not Ready and come back, leave, are held and released;
-// somebody uncordons a node that is being updated.
+// a user uncordons a node that is being updated.
 func (c *cluster) accident(t *rapid.T, calm bool) {
 	for _, np := range c.in.Plan.Nodes {
 		m := c.truth[np.Node]
 		if calm {
-			m.Ready, m.Held = true, false
+			m.Ready, m.OnHold = true, false
 			continue
 		}
 		if !m.Ready {
@@ -172,8 +173,8 @@ func (c *cluster) accident(t *rapid.T, calm bool) {
 			}
 			continue
 		}
-		if m.Held {
-			m.Held = rapid.Bool().Draw(t, "held")
+		if m.OnHold {
+			m.OnHold = rapid.Bool().Draw(t, "held")
 			continue
 		}
 		switch rapid.IntRange(0, 60).Draw(t, "accident") {
@@ -182,7 +183,7 @@ func (c *cluster) accident(t *rapid.T, calm bool) {
 		case 1:
 			m.Gone = !m.cp
 		case 2:
-			m.Held = true
+			m.OnHold = true
 		case 3:
 			m.Unschedulable = m.Unschedulable && !m.Started
 		}
@@ -196,20 +197,20 @@ func check(t *rapid.T, c *cluster, in Input, d Decision) {
 	checkBudget(t, c, in, d)
 	cps := 0
 	for i, np := range in.Plan.Nodes {
-		name, stage := np.Node, d.Stages.At(i)
+		name, stage := np.Node, d.Stages.ByIndex(i)
 		m := c.truth[name]
 		if stage == StageDone && !m.AtTarget {
 			t.Fatalf("%s is called done", name)
 		}
-		if m.cp && !settled(stage) && stage != StageWaiting {
+		if m.cp && !isSettled(stage) && stage != StageWaiting {
 			cps++
 		}
 	}
 	if cps > 1 {
 		t.Fatalf("%d control planes at once", cps)
 	}
-	if starts := begun(in, d); cps == 1 && len(starts) > 0 && (len(starts) > 1 || !c.truth[starts[0]].cp) {
-		t.Fatalf("others start beside a control plane: %v", starts)
+	if starts := startedNodes(in, d); cps == 1 && len(starts) > 0 && (len(starts) > 1 || !c.truth[starts[0]].cp) {
+		t.Fatalf("other nodes start during the update of a control plane: %v", starts)
 	}
 }
 
@@ -217,18 +218,18 @@ func checkAction(t *rapid.T, c *cluster, in Input, d Decision, a Action) {
 	n, m := in.Nodes[a.Node], c.truth[a.Node]
 	switch {
 	case a.Verb == Uncordon && (!n.AtTarget || !n.Ready):
-		t.Fatalf("%s is given back although not at its target", a.Node)
-	case a.Verb == GiveBack && len(m.began) > 0:
-		t.Fatalf("%s is given back although not undone", a.Node)
+		t.Fatalf("%s is returned although not at its target", a.Node)
+	case a.Verb == ReleaseNode && len(m.began) > 0:
+		t.Fatalf("%s is returned although not undone", a.Node)
 	case a.Verb == Permit && !n.Unschedulable:
 		t.Fatalf("%s runs although new pods may come", a.Node)
-	case a.Verb == GiveBack && !n.Ready:
-		t.Fatalf("%s is given back although it is not Ready", a.Node)
+	case a.Verb == ReleaseNode && !n.Ready:
+		t.Fatalf("%s is returned although it is not Ready", a.Node)
 	case a.Verb == Permit && m.pods > 0:
 		t.Fatalf("%s runs although it is not drained", a.Node)
 	case (a.Verb == Cordon || a.Verb == Permit) && a.Attempt.Try > max(1, c.in.Pools[m.pool].Attempts):
 		t.Fatalf("%s is tried a %d. time", a.Node, a.Attempt.Try)
-	case a.Verb == Cordon && !n.Started && (n.Run == nil || n.Run.over()):
+	case a.Verb == Cordon && !n.Started && (n.Run == nil || n.Run.finished()):
 		checkStart(t, c, in, d, m)
 	}
 }
@@ -236,8 +237,8 @@ func checkAction(t *rapid.T, c *cluster, in Input, d Decision, a Action) {
 func checkStart(t *rapid.T, c *cluster, in Input, d Decision, m *member) {
 	p := c.in.Pools[m.pool]
 	switch {
-	case d.Halted || in.Paused || m.Held || !m.Ready:
-		t.Fatalf("%s starts although halted %t, paused %t, held %t, Ready %t", m.Name, d.Halted, in.Paused, m.Held, m.Ready)
+	case d.Halted || in.Paused || m.OnHold || !m.Ready:
+		t.Fatalf("%s starts although halted %t, paused %t, held %t, Ready %t", m.Name, d.Halted, in.Paused, m.OnHold, m.Ready)
 	case !isOpen(p.Windows, in.Now):
 		t.Fatalf("%s starts outside its windows at %s", m.Name, in.Now)
 	}
@@ -254,16 +255,16 @@ func checkStart(t *rapid.T, c *cluster, in Input, d Decision, m *member) {
 	}
 	for _, other := range c.truth { // zones one after another
 		n := in.Nodes[other.Name]
-		moves := n.Started && !failed(d.Stages.Of(other.Name)) // what failed and was borne holds no zone up
+		moves := n.Started && !isFailure(d.Stages.ByNode(other.Name)) // what failed and was borne holds no zone up
 		if p.Zones && moves && !other.cp && !m.cp && other.pool == m.pool && other.Zone != m.Zone {
-			t.Fatalf("%s of zone %q starts beside %s of zone %q", m.Name, m.Zone, other.Name, other.Zone)
+			t.Fatalf("%s of zone %q starts together with %s of zone %q", m.Name, m.Zone, other.Name, other.Zone)
 		}
 	}
 }
 
 // isOpen is the same question as the code's, answered by asking every minute
 // since a day before.
-func isOpen(ws []window.Window, now time.Time) bool {
+func isOpen(ws []Window, now time.Time) bool {
 	for _, w := range ws {
 		for back := time.Duration(0); back < w.Duration; back += time.Minute {
 			at := now.Add(-back).In(w.Zone)
@@ -279,7 +280,7 @@ func isOpen(ws []window.Window, now time.Time) bool {
 // control-plane node starts alone, and only its own kind takes its place.
 func checkBudget(t *rapid.T, c *cluster, in Input, d Decision) {
 	starts := map[string][]string{}
-	for _, name := range begun(in, d) {
+	for _, name := range startedNodes(in, d) {
 		starts[c.truth[name].pool] = append(starts[c.truth[name].pool], name)
 	}
 	for pool, names := range starts {
@@ -307,14 +308,14 @@ func checkBudget(t *rapid.T, c *cluster, in Input, d Decision) {
 }
 
 // No canary's pool lets another worker begin before the canaries are done.
-func TestNobodyOvertakesTheCanary(t *testing.T) {
+func TestNoNodeOvertakesTheCanary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		soak := time.Duration(rapid.IntRange(0, 10).Draw(t, "soak")) * time.Minute
 		c := newCluster(pool(func(p *Pool) { p.Budget, p.Canary, p.CanarySoak = 4, Amount{Value: 2}, soak }), workersOf("edge", 6)...)
 		for range 200 {
 			in := c.facts()
 			d := Next(in)
-			for _, name := range begun(in, d) {
+			for _, name := range startedNodes(in, d) {
 				for _, canary := range []string{"w1", "w2"} {
 					n := c.truth[canary]
 					if name != "w1" && name != "w2" && (n.FinishedAt.IsZero() || in.Now.Sub(n.FinishedAt) < soak) {
@@ -344,14 +345,14 @@ func TestAmount(t *testing.T) {
 		"all of them":                        {Amount{100, true}, 7, 7},
 		"none is none":                       {Amount{}, 7, 0},
 	} {
-		if got := tc.amount.Of(tc.size); got != tc.want {
+		if got := tc.amount.CountOf(tc.size); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
 }
 
-// begunNode is a node that carries our mark.
-func begunNode(m *member) {
+// markStarted puts the mark of a started node on m.
+func markStarted(m *member) {
 	m.Started, m.Unschedulable, m.Attempt, m.StartedAt = true, true, Attempt{1, 0, 1}, start
 }
 
@@ -378,15 +379,15 @@ func TestNext(t *testing.T) {
 		}, "cordon w2", "Paused", false},
 		"a failure halts, what runs goes on": {func() *cluster {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3}}, ok("w1", "p", false), ok("w2", "p", false), ok("w3", "p", false))
-			begunNode(c.truth["w1"])
-			begunNode(c.truth["w2"])
+			markStarted(c.truth["w1"])
+			markStarted(c.truth["w2"])
 			c.truth["w1"].Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, Step: "kubeadm", Message: "ended with 1"}
 			return c
 		}, "drain w2", "StepFailed, Draining, Halted", true},
 		"a raised retry marks the failed node with its next attempt": {func() *cluster {
 			c := newCluster(one, ok("w1", "p", false))
 			m := c.truth["w1"]
-			begunNode(m)
+			markStarted(m)
 			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed}
 			c.in.Retry = 1
 			return c
@@ -394,8 +395,8 @@ func TestNext(t *testing.T) {
 		"a retry waits until the static pods have come to rest": {func() *cluster {
 			c := newCluster(one, ok("c1", "p", true))
 			m := c.truth["c1"]
-			begunNode(m)
-			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, Ended: time.Minute}
+			markStarted(m)
+			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, EndedAgo: time.Minute}
 			m.Unsettled = "kube-scheduler is being rolled back"
 			c.in.Retry = 1
 			return c
@@ -403,8 +404,8 @@ func TestNext(t *testing.T) {
 		"static pods that never come to rest do not hold up a person": {func() *cluster {
 			c := newCluster(one, ok("c1", "p", true))
 			m := c.truth["c1"]
-			begunNode(m)
-			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, Ended: 4 * time.Minute}
+			markStarted(m)
+			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunFailed, EndedAgo: 4 * time.Minute}
 			m.Unsettled = "kube-scheduler is being rolled back"
 			c.in.Retry = 1
 			return c
@@ -412,22 +413,22 @@ func TestNext(t *testing.T) {
 		"an agent that is silent is named": {func() *cluster {
 			c := newCluster(one, ok("w1", "p", false))
 			m := c.truth["w1"]
-			begunNode(m)
+			markStarted(m)
 			m.AgentHeartbeatLost, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
 			return c
 		}, "", "AgentHeartbeatLost", false},
 		"a run that ended is not done before it is seen": {func() *cluster {
 			c := newCluster(one, ok("w1", "p", false), ok("w2", "p", false))
 			m := c.truth["w1"]
-			begunNode(m)
+			markStarted(m)
 			m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunSucceeded}
 			return c
 		}, "", "Settling", false},
 		"a node whose agent still sees the old version long after has come back": {func() *cluster {
 			c := newCluster(one, ok("w1", "p", false), ok("w2", "p", false))
 			m := c.truth["w1"]
-			begunNode(m)
-			m.Run, m.SaysOld = &Run{Attempt: Attempt{1, 0, 1}, State: RunSucceeded}, true
+			markStarted(m)
+			m.Run, m.ReportsOldVersion = &Run{Attempt: Attempt{1, 0, 1}, State: RunSucceeded}, true
 			return c
 		}, "", "VersionReverted, Halted", true},
 		"a node that comes back old is not undone, it is old already": {func() *cluster {
@@ -442,7 +443,7 @@ func TestNext(t *testing.T) {
 		}, "", "ControlPlaneUnhealthy", false},
 		"a held control plane keeps the workers back": {func() *cluster {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3}}, ok("c1", "p", true), ok("w1", "p", false))
-			c.truth["c1"].Held = true
+			c.truth["c1"].OnHold = true
 			return c
 		}, "", "NodeOnHold", false},
 		"a control plane that soaks keeps the workers back": {func() *cluster {
@@ -463,14 +464,14 @@ func TestNext(t *testing.T) {
 			for _, a := range d.Actions {
 				actions = append(actions, a.Verb+" "+a.Node)
 			}
-			for _, v := range d.Verdicts {
+			for _, v := range d.Blockers {
 				reasons = append(reasons, v.Reason)
 			}
 			if got := strings.Join(actions, ", "); got != tc.actions {
 				t.Errorf("actions %q, want %q", got, tc.actions)
 			}
 			if got := strings.Join(reasons, ", "); got != tc.reasons {
-				t.Errorf("reasons %q, want %q: %+v", got, tc.reasons, d.Verdicts)
+				t.Errorf("reasons %q, want %q: %+v", got, tc.reasons, d.Blockers)
 			}
 			if d.Halted != tc.halted {
 				t.Errorf("halted %v", d.Halted)
@@ -490,22 +491,22 @@ func TestAPlanWithoutCordonRunsOnAnOpenNode(t *testing.T) {
 	}
 }
 
-// What nobody sees is not taken for done: a restart of the machine, and what an attempt
-// that failed was still to look at.
+// What no observation proves does not count as done: a restart of the machine, and the
+// checks that a failed attempt did not reach.
 func TestDoneByHand(t *testing.T) {
 	t.Parallel()
-	failedRun := &Run{Attempt: Attempt{Number: 1, Try: 1}, State: RunFailed, Step: "reboot", Ended: time.Hour}
+	failedRun := &Run{Attempt: Attempt{Number: 1, Try: 1}, State: RunFailed, Step: "reboot", EndedAgo: time.Hour}
 	for name, tc := range map[string]struct {
 		run      *Run
 		attempt  int32
 		restarts bool
 		want     string
 	}{
-		"somebody brings a node to its target while it is emptied":           {nil, 1, false, StageFinishing},
-		"somebody does, and the plan restarts the machine as well":           {nil, 1, true, StageDraining},
+		"an administrator brings a node to its target during its drain":      {nil, 1, false, StageFinishing},
+		"the same, and the plan restarts the machine as well":                {nil, 1, true, StageDraining},
 		"a node that failed when all was there is not done by being retried": {failedRun, 2, false, StageDraining},
 		"a restart that failed is not done by being retried":                 {failedRun, 2, true, StageDraining},
-		"it is still failed before anybody asks, whatever is there":          {failedRun, 1, true, StageFailed},
+		"it stays failed until a retry, although it is at its target":        {failedRun, 1, true, StageFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -517,7 +518,7 @@ func TestDoneByHand(t *testing.T) {
 					np.Steps = slices.Insert(np.Steps, 4, model.Step{ID: "reboot", Updater: "reboot", By: model.ByAgent, Disruption: model.DisruptionReboot})
 				}
 			})
-			if got := Next(c.facts()).Stages.Of("w1"); got != tc.want {
+			if got := Next(c.facts()).Stages.ByNode("w1"); got != tc.want {
 				t.Errorf("it is %s, want %s", got, tc.want)
 			}
 		})
@@ -547,7 +548,7 @@ func TestAPoolThatGoesDoesNotLiftTheBudget(t *testing.T) {
 			said := map[string]bool{}
 			for range 10 {
 				d := Next(c.facts())
-				for _, v := range d.Verdicts {
+				for _, v := range d.Blockers {
 					said[v.Reason] = true
 				}
 				c.obey(d)
@@ -570,7 +571,7 @@ func TestAPoolThatGoesDoesNotLiftTheBudget(t *testing.T) {
 func TestANodeThatWaitsForItsDiskSaysSo(t *testing.T) {
 	for _, word := range []string{reasonJournalUnwritable, reasonJournalUnreadable, reasonInsufficientSpace, reasonReadOnly} {
 		n := Node{Name: "w1", Started: true, Run: &Run{State: RunRunning, Reason: word, Message: "no space left on device"}}
-		v := running(&Input{}, model.NodePlan{}, n)
+		v := updatingBlocker(&Input{}, model.NodePlan{}, n)
 		if v.Reason != word || !strings.Contains(v.Message, "no space left on device") || !v.Waiting {
 			t.Errorf("%s: %+v", word, v)
 		}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // Stages of a node, in order.
@@ -15,7 +14,7 @@ const (
 	StageDraining  = "Draining"
 	StageUpdating  = "Updating"
 	StageRetrying  = "Retrying" // failed, and tried again
-	StageUndoing   = "Undoing"  // failed, and taken back
+	StageUndoing   = "Undoing"  // failed, and its steps are being undone
 	StageSettling  = "Settling"
 	StageFinishing = "Finishing"
 	StageDone      = "Done"
@@ -24,13 +23,13 @@ const (
 	StageGone      = "Gone"
 )
 
-// stageOfMost says where a node is that nothing is done to, as almost all are at
+// stageOfIdleNode says where a node is that nothing is done to, as almost all are at
 // any moment; idle is false for any other. It says what stageOf would.
-func stageOfMost(n *Node) (stage string, idle bool) {
+func stageOfIdleNode(n *Node) (stage string, idle bool) {
 	switch {
 	case n.Gone:
 		return StageGone, true
-	case n.Started || n.Run != nil && !n.Run.over():
+	case n.Started || n.Run != nil && !n.Run.finished():
 		return "", false
 	case n.AtTarget:
 		return StageDone, true
@@ -46,11 +45,11 @@ func stageOf(in *Input, np model.NodePlan, n Node) string {
 	case n.Gone:
 		return StageGone
 	case !n.Started:
-		return stageOfIdle(in, np, n)
+		return stageOfUnmarked(in, np, n)
 	case n.Run != nil && n.Run.Attempt.Number >= n.Attempt.Number:
 		return stageOfRun(in, np, n)
 	case n.AtTarget && n.Ready && n.Run == nil && !restarts(np):
-		return StageFinishing // somebody did it by hand
+		return StageFinishing // an administrator updated it by hand
 	case drainExpired(in, np, n):
 		return afterFailure(in, np, n)
 	}
@@ -66,10 +65,10 @@ func restarts(np model.NodePlan) bool {
 	})
 }
 
-// stageOfIdle is where a node is that carries no mark.
-func stageOfIdle(in *Input, np model.NodePlan, n Node) string {
+// stageOfUnmarked is where a node is that carries no mark.
+func stageOfUnmarked(in *Input, np model.NodePlan, n Node) string {
 	switch {
-	case n.Run != nil && !n.Run.over():
+	case n.Run != nil && !n.Run.finished():
 		return StageUpdating // the mark was taken away, by whomever
 	case n.AtTarget:
 		return StageDone
@@ -93,7 +92,7 @@ func stageOfRun(in *Input, np model.NodePlan, n Node) string {
 		return StageUpdating
 	case n.AtTarget && n.Ready:
 		return StageFinishing
-	case n.SaysOld, n.Outside != nil && n.Outside.Failed:
+	case n.ReportsOldVersion, n.External != nil && n.External.Failed:
 		return afterFailure(in, np, n)
 	}
 	return StageSettling
@@ -118,36 +117,36 @@ func afterFailure(in *Input, np model.NodePlan, n Node) string {
 	switch {
 	case mayRetry(in, np, n):
 		return StageRetrying
-	case in.Pools[np.Pool].Undo && irreversible(np, n) == nil && !cameBack(n) && !unknown(n):
+	case in.Pools[np.Pool].Undo && irreversible(np, n) == nil && !reverted(n) && !journalLost(n):
 		return StageUndoing
 	}
 	return StageFailed
 }
 
-// mayRetry: a person asked for it since, or the pool has attempts left. An undo, and
-// an OS image that the node was taken back from, end the attempts that the pool gives.
+// mayRetry: a person asked for it since, or the pool has attempts left. An undo, or a
+// rollback of the OS image, ends the pool's attempts.
 func mayRetry(in *Input, np model.NodePlan, n Node) bool {
-	last := n.last()
-	if in.wanted(np.Node) > last.Retry {
+	last := n.lastAttempt()
+	if in.retriesRequested(np.Node) > last.Retry {
 		return true
 	}
-	return !final(n) && last.Try < max(1, in.Pools[np.Pool].Attempts)
+	return !isFinal(n) && last.Try < max(1, in.Pools[np.Pool].Attempts)
 }
 
-// final: nothing comes of doing the same again. The node was taken back, by whomever,
-// from what it was to run; or nobody knows what it ran.
-func final(n Node) bool {
-	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack || unknown(n))
+// isFinal: another attempt would not help. The node was rolled back from its target, or it
+// is unknown which steps it ran.
+func isFinal(n Node) bool {
+	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack || journalLost(n))
 }
 
-// unknown: the journal of the run does not say which of its steps were started.
-func unknown(n Node) bool {
+// journalLost: the journal of the run does not say which of its steps were started.
+func journalLost(n Node) bool {
 	return n.Run != nil && n.Run.State == RunFailed && (n.Run.Reason == reasonJournalCorrupt || n.Run.Reason == reasonJournalUnreadable)
 }
 
-// attempt is the one that a node needs next.
-func attempt(in *Input, n Node) Attempt {
-	last, want := n.last(), in.wanted(n.Name)
+// nextAttempt is the one that a node needs next.
+func nextAttempt(in *Input, n Node) Attempt {
+	last, want := n.lastAttempt(), in.retriesRequested(n.Name)
 	switch {
 	case last.Number == 0, want > last.Retry:
 		return Attempt{last.Number + 1, want, 1}
@@ -155,26 +154,25 @@ func attempt(in *Input, n Node) Attempt {
 	return Attempt{last.Number + 1, last.Retry, last.Try + 1}
 }
 
-// cameBack: it was at its target, or said so, and is not any more.
-func cameBack(n Node) bool {
-	return !n.AtTarget && (n.SaysOld || !n.Started && (!n.FinishedAt.IsZero() || n.Run != nil && n.Run.State == RunSucceeded))
+// reverted: it was at its target, or said so, and is not any more.
+func reverted(n Node) bool {
+	return !n.AtTarget && (n.ReportsOldVersion || !n.Started && (!n.FinishedAt.IsZero() || n.Run != nil && n.Run.State == RunSucceeded))
 }
 
-// irreversible is the first step that was begun and cannot be taken back, nil if
-// there is none.
+// irreversible is the first started step that cannot be undone, nil if there is none.
 func irreversible(np model.NodePlan, n Node) *model.Step {
 	if n.Run == nil {
-		return nil // nothing was begun
+		return nil // no step started
 	}
 	for i := range np.Steps {
 		s := &np.Steps[i]
-		if n.Outside != nil && s.ID == n.Outside.Step {
+		if n.External != nil && s.ID == n.External.Step {
 			return s
 		}
 		if s.By == model.ByAgent && s.NotReversible != "" {
 			return s
 		}
-		if n.Outside == nil && s.ID == n.Run.Step {
+		if n.External == nil && s.ID == n.Run.Step {
 			return nil
 		}
 	}
@@ -196,25 +194,25 @@ const (
 
 // retryWait says why a failed node is not tried again yet, empty if it may be.
 func retryWait(in *Input, n Node) string {
-	if n.Run == nil || n.Run.Ended == 0 {
+	if n.Run == nil || n.Run.EndedAgo == 0 {
 		return ""
 	}
-	byPerson := in.wanted(n.Name) > n.last().Retry
+	byPerson := in.retriesRequested(n.Name) > n.lastAttempt().Retry
 	switch {
-	case n.Unsettled != "" && n.Run.Ended < maxUnrest:
+	case n.Unsettled != "" && n.Run.EndedAgo < maxUnrest:
 		return "when it has settled: " + n.Unsettled
-	case !byPerson && n.Run.Ended < pausePerTry*time.Duration(n.last().Try):
+	case !byPerson && n.Run.EndedAgo < pausePerTry*time.Duration(n.lastAttempt().Try):
 		return "after a pause"
 	}
 	return ""
 }
 
-// AwayClause says what becomes of the API server while a control-plane node of
+// APIServerClause says what becomes of the API server while a control-plane node of
 // so many moves.
-func AwayClause(etcd map[string]bool, controlPlanes int) string {
+func APIServerClause(etcd map[string]bool, controlPlanes int) string {
 	switch {
 	case controlPlanes < 2:
-		return "the API server is away meanwhile, workloads go on"
+		return "the API server is unavailable meanwhile, workloads continue to run"
 	case len(etcd) == 2:
 		return "etcd has two members, and one alone has no quorum: the API server hangs while either moves"
 	case len(etcd) > 2:
@@ -223,23 +221,23 @@ func AwayClause(etcd map[string]bool, controlPlanes int) string {
 	return "the API server stays available"
 }
 
-// Verdicts about nodes.
+// Blockers about nodes.
 
-func about(node, reason, message string) model.Verdict {
-	return model.Verdict{Reason: reason, Message: "node " + node + message, Object: "Node/" + node, Waiting: true}
+func nodeBlocker(node, reason, message string) model.Blocker {
+	return model.Blocker{Reason: reason, Message: "node " + node + message, Object: "Node/" + node, Waiting: true}
 }
 
-func running(in *Input, np model.NodePlan, n Node) model.Verdict {
-	v := about(n.Name, reasonUpdating, " is being updated")
+func updatingBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
+	v := nodeBlocker(n.Name, reasonUpdating, " is being updated")
 	if n.Run.Undo {
-		v = about(n.Name, reasonUndoing, " is being taken back, because "+n.Run.Because)
+		v = nodeBlocker(n.Name, reasonUndoing, " is being undone, because "+n.Run.UndoReason)
 	}
 	if n.Run.Step != "" {
 		v.Message += " (step " + n.Run.Step + ")"
 	}
 	if np.Role == model.RoleControlPlane {
 		if cps := in.ControlPlanes(); cps < 2 || len(in.ControlPlane.Etcd) == 2 {
-			v.Message += "; " + AwayClause(in.ControlPlane.Etcd, cps)
+			v.Message += "; " + APIServerClause(in.ControlPlane.Etcd, cps)
 		}
 	}
 	if r := n.Run.Reason; r == reasonJournalUnwritable || r == reasonJournalUnreadable || r == reasonInsufficientSpace || r == reasonReadOnly {
@@ -249,35 +247,35 @@ func running(in *Input, np model.NodePlan, n Node) model.Verdict {
 	if n.AgentHeartbeatLost {
 		v.Reason = reasonAgentHeartbeatLost
 		v.Message = "the agent of node " + n.Name + " has not been heard for over three minutes"
-		v.Fix = "on the node: systemctl status refit-agent; a control-plane node may be away while its API server moves"
+		v.Fix = "on the node: systemctl status refit-agent; the agent of a control-plane node cannot report while its API server restarts"
 	}
 	return v
 }
 
-// mute says of a node that waits that its agent does not speak.
-func mute(n *Node) model.Verdict {
-	v := about(n.Name, reasonAgentHeartbeatLost, "")
-	v.Message = "node " + n.Name + " does not start: its agent has not been heard for over three minutes, and was to make ready what the node boots next"
+// silentAgent says of a node that waits that its agent does not speak.
+func silentAgent(n *Node) model.Blocker {
+	v := nodeBlocker(n.Name, reasonAgentHeartbeatLost, "")
+	v.Message = "node " + n.Name + " does not start: its agent has not been heard for over three minutes, and it must stage the next OS image of the node"
 	v.Fix = "on the node: systemctl status refit-agent; or let the others go on with `refit hold " + n.Name + "`"
 	return v
 }
 
-func settling(n Node) model.Verdict {
-	v := about(n.Name, reasonSettling, " has run its steps")
+func settlingBlocker(n Node) model.Blocker {
+	v := nodeBlocker(n.Name, reasonSettling, " has run its steps")
 	switch {
 	case !n.Ready:
 		v.Message += "; it is not Ready yet"
-	case n.Outside != nil:
-		v.Message += "; " + n.Outside.Says
+	case n.External != nil:
+		v.Message += "; " + n.External.Message
 	case n.NotYet != "":
 		v.Message += "; " + n.NotYet
 	}
 	return v
 }
 
-func retrying(in *Input, np model.NodePlan, n Node, wait string) model.Verdict {
-	next := attempt(in, n)
-	v := about(n.Name, reasonRetrying, " is tried again")
+func retryingBlocker(in *Input, np model.NodePlan, n Node, wait string) model.Blocker {
+	next := nextAttempt(in, n)
+	v := nodeBlocker(n.Name, reasonRetrying, " is tried again")
 	if next.Try > 1 {
 		v.Message += fmt.Sprintf(" (attempt %d of %d)", next.Try, in.Pools[np.Pool].Attempts)
 	}
@@ -291,55 +289,55 @@ func retrying(in *Input, np model.NodePlan, n Node, wait string) model.Verdict {
 // whatFailed says in a clause what went wrong on a node.
 func whatFailed(in *Input, np model.NodePlan, n Node) string {
 	switch {
-	case cameBack(n):
+	case reverted(n):
 		return "it was updated and came back at its old version: " + n.NotYet
 	case n.Run != nil && n.Run.Undo:
-		return n.Run.Because
-	case n.Outside != nil && n.Outside.Failed:
-		return "step " + n.Outside.Step + " failed: " + n.Outside.Says
+		return n.Run.UndoReason
+	case n.External != nil && n.External.Failed:
+		return "step " + n.External.Step + " failed: " + n.External.Message
 	case n.Run != nil && n.Run.Attempt.Number >= n.Attempt.Number:
 		if n.Run.Step == "" {
 			return n.Run.Message
 		}
 		return "step " + n.Run.Step + " failed: " + n.Run.Message
 	case n.Drain != nil:
-		s := fmt.Sprintf("the drain took longer than the %s that pool %s allows", window.Span(in.Pools[np.Pool].DrainTimeout), np.Pool)
-		if len(n.Drain.Verdicts) > 0 {
-			s += ": " + n.Drain.Verdicts[0].Message
+		s := fmt.Sprintf("the drain took longer than the %s that pool %s allows", FormatDuration(in.Pools[np.Pool].DrainTimeout), np.Pool)
+		if len(n.Drain.Blockers) > 0 {
+			s += ": " + n.Drain.Blockers[0].Message
 		}
 		return s
 	}
 	return "it failed"
 }
 
-// failure is the verdict on a node that has failed and is not tried again.
-func failure(in *Input, np model.NodePlan, n Node) model.Verdict {
-	v := about(n.Name, reasonStepFailed, ": "+whatFailed(in, np, n))
+// failedBlocker is the blocker on a node that has failed and is not tried again.
+func failedBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
+	v := nodeBlocker(n.Name, reasonStepFailed, ": "+whatFailed(in, np, n))
 	v.Waiting = false
 	v.Fix = "see to the cause, then `refit retry` (raise spec.retry by one); the node stays cordoned"
 	switch {
-	case cameBack(n):
+	case reverted(n):
 		v.Reason = reasonVersionReverted
-		v.Fix = "find out what took it back, then `refit retry --node " + n.Name + "`"
+		v.Fix = "find out what restored the old version, then `refit retry --node " + n.Name + "`"
 	case n.Run == nil || n.Run.Attempt.Number < n.Attempt.Number:
 		v.Reason = reasonDrainBlocked
 	case n.Run.Undo:
 		v.Reason = reasonUndoFailed
-		v.Message += fmt.Sprintf("; it could not be taken back: step %s: %s", n.Run.Step, n.Run.Message)
-	case n.Outside != nil:
+		v.Message += fmt.Sprintf("; the undo failed: step %s: %s", n.Run.Step, n.Run.Message)
+	case n.External != nil:
 		// the step's word stands
 	case n.Run.Reason != "":
 		v.Reason = n.Run.Reason
 	}
-	if s := irreversible(np, n); s != nil && in.Pools[np.Pool].Undo && !cameBack(n) {
-		v.Message += "; it is not undone, because step " + s.ID + " cannot be taken back: " + s.NotReversible
+	if s := irreversible(np, n); s != nil && in.Pools[np.Pool].Undo && !reverted(n) {
+		v.Message += "; it is not undone, because step " + s.ID + " is not reversible: " + s.NotReversible
 	}
 	return v
 }
 
-// undone is the verdict on a node that failed and was taken back.
-func undone(np model.NodePlan, n Node) model.Verdict {
-	v := about(n.Name, reasonUndone, " failed and was taken back to "+np.From+"; "+n.Run.Because)
+// undoneBlocker is the blocker of a node that failed and whose steps were undone.
+func undoneBlocker(np model.NodePlan, n Node) model.Blocker {
+	v := nodeBlocker(n.Name, reasonUndone, " failed and its steps were undone, back to "+np.From+"; "+n.Run.UndoReason)
 	v.Waiting = false
 	v.Fix = "see to the cause, then `refit retry` (raise spec.retry by one)"
 	return v

@@ -10,21 +10,20 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
-// start lets further nodes begin, as far as wave, health, window, zone, canary
+// startNodes lets further nodes begin, as far as wave, health, window, zone, canary
 // and budget allow.
-func (d *Decision) start(in *Input, lines map[string]*line) {
-	waiting := d.wave(in)
+func (d *Decision) startNodes(in *Input, lines map[string]*line) {
+	waiting := d.nextWave(in)
 	switch {
 	case len(waiting) == 0:
 		return
 	case d.Halted:
-		d.say(model.Verdict{Reason: reasonHalted, Message: fmt.Sprintf("halted: %d of %d nodes are done, no further node starts", d.Done, d.Total)})
+		d.addBlockers(model.Blocker{Reason: reasonHalted, Message: fmt.Sprintf("halted: %d of %d nodes are done, no further node starts", d.Done, d.Total)})
 		return
 	case in.Paused:
-		d.say(model.Verdict{Reason: reasonPaused, Message: "the update is paused: no further node starts", Fix: "`refit resume` (set spec.paused to false)"})
+		d.addBlockers(model.Blocker{Reason: reasonPaused, Message: "the update is paused: no further node starts", Fix: "`refit resume` (set spec.paused to false)"})
 		return
 	case d.controlPlaneMoves(in, lines):
 		return
@@ -38,18 +37,18 @@ func (d *Decision) start(in *Input, lines map[string]*line) {
 	}
 }
 
-// wave gives, by their places in the plan, the nodes that wait in the first wave that is not over. A worker
+// nextWave gives, by their places in the plan, the nodes that wait in the first wave that is not over. A worker
 // that a person holds keeps no later wave from its turn; a control-plane node
 // does, since no kubelet may be newer than the API servers.
-func (d *Decision) wave(in *Input) []int {
+func (d *Decision) nextWave(in *Input) []int {
 	wave := -1
 	var waiting, held []int
 	for i := range in.Plan.Nodes {
 		np, stage := &in.Plan.Nodes[i], in.stages[i]
-		if settled(stage) {
+		if isSettled(stage) {
 			continue
 		}
-		if stage == StageWaiting && np.Role == model.RoleWorker && in.row[i].Held {
+		if stage == StageWaiting && np.Role == model.RoleWorker && in.row[i].OnHold {
 			held = append(held, i)
 			continue
 		}
@@ -70,49 +69,49 @@ func (d *Decision) controlPlaneMoves(in *Input, lines map[string]*line) bool {
 		if np.Role != model.RoleControlPlane {
 			continue
 		}
-		if !settled(in.stages[i]) && in.stages[i] != StageWaiting {
+		if !isSettled(in.stages[i]) && in.stages[i] != StageWaiting {
 			return true
 		}
 		if end, watched := lines[np.Pool].watched[np.Node]; watched {
-			d.say(soaking(np.Node, end, "no further node starts"))
+			d.addBlockers(soakingBlocker(np.Node, end, "no further node starts"))
 			return true
 		}
 	}
 	return false
 }
 
-func soaking(node string, until time.Time, then string) model.Verdict {
+func soakingBlocker(node string, until time.Time, then string) model.Blocker {
 	if until.IsZero() {
-		return about(node, reasonSoaking, " was updated and is not Ready: "+then)
+		return nodeBlocker(node, reasonSoaking, " was updated and is not Ready: "+then)
 	}
-	return about(node, reasonSoaking, " was updated and is watched until "+stamp(until)+": until then "+then)
+	return nodeBlocker(node, reasonSoaking, " was updated and is watched until "+formatTime(until)+": until then "+then)
 }
 
 func (d *Decision) tryStart(in *Input, i int, l *line) {
 	np, n := &in.Plan.Nodes[i], in.row[i]
-	if d.nodeWaits(n) || d.poolWaits(np, l) || d.aheadWaits(np, n, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
+	if d.nodeWaits(n) || d.poolWaits(np, l) || d.stagingWaits(np, n, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
 		return
 	}
-	l.use(np.Node, np.Role)
+	l.useBudget(np.Node, np.Role)
 	l.moving++
-	d.act(Action{Verb: Cordon, Node: np.Node, Attempt: attempt(in, *n)})
+	d.addAction(Action{Verb: Cordon, Node: np.Node, Attempt: nextAttempt(in, *n)})
 	d.Current = append(d.Current, np.Node)
 	in.stages[i] = StageDraining
 }
 
 func (d *Decision) nodeWaits(n *Node) bool {
 	switch {
-	case n.Held:
-		v := about(n.Name, reasonNodeOnHold, " is held by a person and does not start")
-		if n.HeldBecause != "" {
-			v.Message += ": " + n.HeldBecause
+	case n.OnHold:
+		v := nodeBlocker(n.Name, reasonNodeOnHold, " is on hold and does not start")
+		if n.HoldReason != "" {
+			v.Message += ": " + n.HoldReason
 		}
 		v.Fix, v.Waiting = "`refit release "+n.Name+"`", false
-		d.say(v)
-	case !n.Ready: // after a control plane was away kubelets need a moment
-		v := about(n.Name, reasonNodeNotReady, " is not Ready and does not start")
+		d.addBlockers(v)
+	case !n.Ready: // kubelets need a moment after the API server was unavailable
+		v := nodeBlocker(n.Name, reasonNodeNotReady, " is not Ready and does not start")
 		v.Fix = "repair the node, remove it from the cluster, or let the others go on with `refit hold " + n.Name + "`"
-		d.say(v)
+		d.addBlockers(v)
 	default:
 		return false
 	}
@@ -121,16 +120,16 @@ func (d *Decision) nodeWaits(n *Node) bool {
 
 func (d *Decision) poolWaits(np *model.NodePlan, l *line) bool {
 	switch {
-	case l.gone:
-		if l.once(reasonNodeInNoPool) {
-			d.say(model.Verdict{Reason: reasonNodeInNoPool, Message: "there is no pool " + np.Pool + " any more, in which nodes of the plan are: none of them starts", Object: "UpdatePool/" + np.Pool,
+	case l.noPool:
+		if l.firstTime(reasonNodeInNoPool) {
+			d.addBlockers(model.Blocker{Reason: reasonNodeInNoPool, Message: "there is no pool " + np.Pool + " any more, in which nodes of the plan are: none of them starts", Object: "UpdatePool/" + np.Pool,
 				Fix: "make the UpdatePool again, or delete this ClusterUpdate and make another, which is planned anew"})
 		}
 	case l.Paused:
-		d.say(model.Verdict{Reason: reasonPaused, Message: "pool " + np.Pool + " is paused: node " + np.Node + " does not start", Fix: "set spec.paused of the UpdatePool to false", Object: "UpdatePool/" + np.Pool})
+		d.addBlockers(model.Blocker{Reason: reasonPaused, Message: "pool " + np.Pool + " is paused: node " + np.Node + " does not start", Fix: "set spec.paused of the UpdatePool to false", Object: "UpdatePool/" + np.Pool})
 	case l.Invalid != "":
-		if l.once(reasonWindowInvalid) {
-			d.say(model.Verdict{Reason: reasonWindowInvalid, Message: "no node of pool " + np.Pool + " starts: " + l.Invalid, Fix: "correct spec.windows of the UpdatePool", Object: "UpdatePool/" + np.Pool})
+		if l.firstTime(reasonWindowInvalid) {
+			d.addBlockers(model.Blocker{Reason: reasonWindowInvalid, Message: "no node of pool " + np.Pool + " starts: " + l.Invalid, Fix: "correct spec.windows of the UpdatePool", Object: "UpdatePool/" + np.Pool})
 		}
 	default:
 		return false
@@ -151,21 +150,21 @@ func (d *Decision) controlPlaneWaits(in *Input, np *model.NodePlan) bool {
 		}
 	}
 	if len(others) > 0 {
-		v := about(np.Node, reasonUnhealthy, "")
+		v := nodeBlocker(np.Node, reasonUnhealthy, "")
 		v.Message = "control-plane node " + np.Node + " does not start while " + strings.Join(others, ", ")
-		v.Fix = "mend the control plane first"
-		d.say(v)
+		v.Fix = "repair the control plane first"
+		d.addBlockers(v)
 		return true
 	}
-	v := quorum(in.ControlPlane.Etcd, np.Node)
+	v := etcdQuorum(in.ControlPlane.Etcd, np.Node)
 	if v != nil {
-		d.say(*v)
+		d.addBlockers(*v)
 	}
 	return v != nil
 }
 
-// quorum says why a node's etcd member may not go away now, nil if it may.
-func quorum(etcd map[string]bool, node string) *model.Verdict {
+// etcdQuorum says why a node's etcd member may not go away now, nil if it may.
+func etcdQuorum(etcd map[string]bool, node string) *model.Blocker {
 	if _, member := etcd[node]; !member {
 		return nil
 	}
@@ -178,14 +177,14 @@ func quorum(etcd map[string]bool, node string) *model.Verdict {
 	if len(away) == 0 {
 		return nil
 	}
-	v := about(node, reasonEtcdQuorum, "")
+	v := nodeBlocker(node, reasonEtcdQuorum, "")
 	v.Message = fmt.Sprintf("control-plane node %s does not start: the etcd members on %s are not Ready; all %d are needed while one moves, the quorum is %d",
 		node, strings.Join(away, ", "), len(etcd), len(etcd)/2+1)
-	v.Fix = "mend the etcd member first"
+	v.Fix = "repair the etcd member first"
 	return &v
 }
 
-func (in *Input) wall() time.Time {
+func (in *Input) wallClock() time.Time {
 	if in.Wall.IsZero() {
 		return in.Now
 	}
@@ -199,31 +198,31 @@ func (d *Decision) windowWaits(in *Input, np *model.NodePlan, l *line) bool {
 	}
 	f, known := l.fits[np.Role]
 	if !known {
-		took := in.Learned.Of(np.Role)
-		f = window.FitIn(l.Windows, in.wall(), took.Low, took.High)
+		took := in.Learned.ForRole(np.Role)
+		f = FitWindows(l.Windows, in.wallClock(), took.Low, took.High)
 		l.fits[np.Role] = f
 	}
 	if f.Now {
 		return false
 	}
-	if l.once(reasonOutsideWindow + np.Role) {
-		d.say(outside(f, in.Learned.Of(np.Role), *np))
+	if l.firstTime(reasonOutsideWindow + np.Role) {
+		d.addBlockers(outsideWindow(f, in.Learned.ForRole(np.Role), *np))
 	}
 	return true
 }
 
-// outside says why no node of a role starts now, and when one may.
-func outside(f window.Fit, took Range, np model.NodePlan) model.Verdict {
-	v := model.Verdict{Reason: reasonOutsideWindow, Object: "UpdatePool/" + np.Pool, Waiting: true, Message: "pool " + np.Pool + " is outside its windows"}
+// outsideWindow says why no node of a role starts now, and when one may.
+func outsideWindow(f WindowFit, took Range, np model.NodePlan) model.Blocker {
+	v := model.Blocker{Reason: reasonOutsideWindow, Object: "UpdatePool/" + np.Pool, Waiting: true, Message: "pool " + np.Pool + " is outside its windows"}
 	if f.Open {
-		v.Message = fmt.Sprintf("pool %s: the window closes at %s, and a %s node takes up to %s here (learned from %d)", np.Pool, window.Local(f.Closes), np.Role, window.Span(f.Need), took.Samples)
+		v.Message = fmt.Sprintf("pool %s: the window closes at %s, and a %s node takes up to %s here (learned from %d)", np.Pool, FormatWindowTime(f.Closes), np.Role, FormatDuration(f.Need), took.Samples)
 	}
 	if f.Next.IsZero() {
-		v.Message = fmt.Sprintf("pool %s: no window is as long as a %s node takes here, %s (learned from %d)", np.Pool, np.Role, window.Span(f.Need), took.Samples)
+		v.Message = fmt.Sprintf("pool %s: no window is as long as a %s node takes here, %s (learned from %d)", np.Pool, np.Role, FormatDuration(f.Need), took.Samples)
 		v.Fix, v.Waiting = "make a window of the UpdatePool longer", false
 		return v
 	}
-	v.Message += "; the next opens " + window.Local(f.Next)
+	v.Message += "; the next opens " + FormatWindowTime(f.Next)
 	return v
 }
 
@@ -234,38 +233,38 @@ func (d *Decision) turnWaits(np *model.NodePlan, n *Node, l *line) bool {
 		return false
 	}
 	if !l.passed && !l.canary[np.Node] {
-		d.sayCanary(np.Pool, l.until, l)
+		d.reportCanary(np.Pool, l.until, l)
 		return true
 	}
 	if !l.hasZone || n.Zone == l.zone {
 		return false
 	}
-	if l.moving == 0 && len(l.watched) > 0 && l.once("zone") {
-		d.say(model.Verdict{Reason: reasonSoaking, Object: "UpdatePool/" + np.Pool, Waiting: true,
+	if l.moving == 0 && len(l.watched) > 0 && l.firstTime("zone") {
+		d.addBlockers(model.Blocker{Reason: reasonSoaking, Object: "UpdatePool/" + np.Pool, Waiting: true,
 			Message: fmt.Sprintf("pool %s: the next zone waits, %s", np.Pool, l.lastFree())})
 	}
 	return true
 }
 
-func (d *Decision) sayCanary(pool string, until time.Time, l *line) {
-	if !l.once("canary") {
+func (d *Decision) reportCanary(pool string, until time.Time, l *line) {
+	if !l.firstTime("canary") {
 		return
 	}
 	names := strings.Join(slices.Sorted(maps.Keys(l.canary)), ", ")
-	v := model.Verdict{Reason: reasonSoaking, Object: "UpdatePool/" + pool, Waiting: true}
+	v := model.Blocker{Reason: reasonSoaking, Object: "UpdatePool/" + pool, Waiting: true}
 	switch {
 	case !until.IsZero():
-		v.Message = fmt.Sprintf("pool %s: the canary %s is watched until %s", pool, names, stamp(until))
-	case l.unready(in(l.canary)):
+		v.Message = fmt.Sprintf("pool %s: the canary %s is watched until %s", pool, names, formatTime(until))
+	case l.unready(inSet(l.canary)):
 		v.Message = fmt.Sprintf("pool %s: the canary %s was updated and is not Ready", pool, names)
 	default:
-		return // it is being updated, which is said of it
+		return // it is being updated, which its own blocker reports
 	}
-	d.say(v)
+	d.addBlockers(v)
 }
 
-// in is the filter of a set.
-func in(set map[string]bool) func(string) bool { return func(s string) bool { return set[s] } }
+// inSet is the filter of a set.
+func inSet(set map[string]bool) func(string) bool { return func(s string) bool { return set[s] } }
 
 // unready reports whether one of some watched nodes is not Ready.
 func (l *line) unready(of func(string) bool) bool {
@@ -279,12 +278,12 @@ func (l *line) unready(of func(string) bool) bool {
 
 // budgetWaits: as many nodes as the pool bears are unavailable or watched.
 func (d *Decision) budgetWaits(in *Input, np *model.NodePlan, l *line) bool {
-	if l.used[np.Node] || l.spent(np.Role) < l.Budget {
+	if l.used[np.Node] || l.usedBudget(np.Role) < l.Budget {
 		return false
 	}
-	if l.once(reasonBudgetSpent + np.Role) {
+	if l.firstTime(reasonBudgetSpent + np.Role) {
 		if v := l.overBudget(in, np.Role); v != nil {
-			d.say(*v)
+			d.addBlockers(*v)
 		}
 	}
 	return true
@@ -293,7 +292,7 @@ func (d *Decision) budgetWaits(in *Input, np *model.NodePlan, l *line) bool {
 // overBudget says so only when the budget is spent on nodes that this update did
 // not take, that failed, or that are watched: waiting for one's turn is no news. If
 // nodes that only a person makes available take every place, time alone helps nothing.
-func (l *line) overBudget(in *Input, role string) *model.Verdict {
+func (l *line) overBudget(in *Input, role string) *model.Blocker {
 	var foreign []string
 	moves, forPerson := false, 0
 	for _, name := range l.Unavailable {
@@ -310,7 +309,7 @@ func (l *line) overBudget(in *Input, role string) *model.Verdict {
 		}
 		foreign = append(foreign, name+" "+why)
 	}
-	v := model.Verdict{Object: "UpdatePool/" + l.Name, Waiting: forPerson < l.Budget, Message: fmt.Sprintf("pool %s allows %d unavailable nodes, and ", l.Name, l.Budget)}
+	v := model.Blocker{Object: "UpdatePool/" + l.Name, Waiting: forPerson < l.Budget, Message: fmt.Sprintf("pool %s allows %d unavailable nodes, and ", l.Name, l.Budget)}
 	switch {
 	case len(foreign) > 0:
 		v.Reason, v.Fix = reasonBudgetSpent, "repair or uncordon the node, or raise the pool's maxUnavailable"
@@ -330,35 +329,35 @@ func (l *line) foreign(in *Input, name string) (why string, person bool) {
 	i, planned := in.at[name]
 	if !planned {
 		if slices.Contains(l.Cordoned, name) {
-			return "is cordoned by somebody else", true
+			return "is cordoned, but not by refit", true
 		}
 		return "is cordoned or not Ready", false
 	}
 	switch n := in.row[i]; {
-	case n.Started && failed(in.stages[i]):
+	case n.Started && isFailure(in.stages[i]):
 		return "has failed", in.stages[i] == StageFailed
 	case n.Started:
 		return "", false
 	case n.Ready && n.Unschedulable:
-		return "is cordoned by somebody else", true
+		return "is cordoned, but not by refit", true
 	}
 	return "is not Ready", false
 }
 
-// Spent says, before an update starts, which pools will never let a node of the plan
+// ExhaustedBudgets says, before an update starts, which pools will never let a node of the plan
 // start, because nodes that only a person makes available take their whole budget.
-func Spent(in Input) []model.Verdict {
+func ExhaustedBudgets(in Input) []model.Blocker {
 	in.align()
 	in.stages = make([]string, len(in.Plan.Nodes))
 	for i := range in.stages {
-		in.stages[i], _ = stageOfMost(in.row[i])
+		in.stages[i], _ = stageOfIdleNode(in.row[i])
 	}
-	lines := queue(&in)
-	var out []model.Verdict
+	lines := queueNodes(&in)
+	var out []model.Blocker
 	for i := range in.Plan.Nodes {
 		np := &in.Plan.Nodes[i]
 		l := lines[np.Pool]
-		if in.stages[i] != StageWaiting || l.used[np.Node] || l.spent(np.Role) < l.Budget || !l.once(np.Role) {
+		if in.stages[i] != StageWaiting || l.used[np.Node] || l.usedBudget(np.Role) < l.Budget || !l.firstTime(np.Role) {
 			continue
 		}
 		if v := l.overBudget(&in, np.Role); v != nil && !v.Waiting {
@@ -377,9 +376,9 @@ func (l *line) firstFree() string {
 		}
 	}
 	if who == "" {
-		return few(slices.Sorted(maps.Keys(l.watched))) + " was updated and is not Ready"
+		return firstFive(slices.Sorted(maps.Keys(l.watched))) + " was updated and is not Ready"
 	}
-	return who + " was updated and is watched until " + stamp(l.watched[who])
+	return who + " was updated and is watched until " + formatTime(l.watched[who])
 }
 
 // lastFree says which watched node has soaked last.
@@ -394,11 +393,11 @@ func (l *line) lastFree() string {
 			who = name
 		}
 	}
-	return who + " was updated and is watched until " + stamp(l.watched[who])
+	return who + " was updated and is watched until " + formatTime(l.watched[who])
 }
 
-// few names the first of many.
-func few(names []string) string { return text.FirstOf(names, 5, ", ") }
+// firstFive names the first of many.
+func firstFive(names []string) string { return text.FirstOf(names, 5, ", ") }
 
-// stamp is a time for people that does not change from one look to the next.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+// formatTime is a time for people that does not change from one look to the next.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

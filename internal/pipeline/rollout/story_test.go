@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden stories anew")
@@ -43,7 +42,7 @@ func berlin() *time.Location {
 }
 
 var stories = map[string]func() story{
-	"a worker that somebody cordoned keeps the workers, not the control plane": func() story {
+	"a cordoned worker keeps the workers, not the control plane": func() story {
 		gone := ok("w0", "edge", false)
 		gone.Unschedulable, gone.AtTarget = true, true
 		s := story{cluster: newCluster(pool(nil), gone, ok("c1", "edge", true), ok("w1", "edge", false))}
@@ -76,7 +75,7 @@ var stories = map[string]func() story{
 		}
 		return s
 	},
-	"an OS image that a node went back from by itself is tried again by a person only": func() story {
+	"an OS image that a node rolled back by itself is retried only by the administrator": func() story {
 		w := workersOf("edge", 2)
 		failing(w[0], 1).reason = reasonOSUnhealthy
 		s := story{cluster: newCluster(pool(func(p *Pool) { p.Attempts = 3 }), w...)}
@@ -103,7 +102,7 @@ var stories = map[string]func() story{
 	"a node that cannot be undone says why and halts": func() story {
 		c := newCluster(pool(func(p *Pool) { p.Undo = true }), failing(ok("c1", "edge", true), 1), ok("w1", "edge", false))
 		c.plan("c1", func(np *model.NodePlan) {
-			np.Steps[2].NotReversible = "kubeadm does not take a control plane back"
+			np.Steps[2].NotReversible = "kubeadm cannot downgrade a control plane"
 			np.PointOfNoReturn = "kubeadm"
 		})
 		return story{cluster: c}
@@ -149,14 +148,14 @@ var stories = map[string]func() story{
 	},
 	"the window closes, and the rest goes the next night": func() story {
 		c := newCluster(pool(func(p *Pool) {
-			p.Windows = []window.Window{{Days: []time.Weekday{time.Friday, time.Saturday}, Start: 22 * 60, Duration: 30 * time.Minute, Zone: berlin()}}
+			p.Windows = []Window{{Days: []time.Weekday{time.Friday, time.Saturday}, Start: 22 * 60, Duration: 30 * time.Minute, Zone: berlin()}}
 		}), workersOf("edge", 4)...)
 		c.in.Learned.Worker = Range{Low: 8 * time.Minute, High: 12 * time.Minute, Samples: 3}
 		return story{cluster: c, tick: 3 * time.Minute}
 	},
 	"no window is long enough": func() story {
 		c := newCluster(pool(func(p *Pool) {
-			p.Windows = []window.Window{{Start: 12*60 + 5, Duration: 10 * time.Minute, Zone: time.UTC}}
+			p.Windows = []Window{{Start: 12*60 + 5, Duration: 10 * time.Minute, Zone: time.UTC}}
 		}), workersOf("edge", 1)...)
 		c.in.Learned.Worker = Range{Low: 15 * time.Minute, High: 20 * time.Minute, Samples: 3}
 		return story{cluster: c}
@@ -207,7 +206,7 @@ var stories = map[string]func() story{
 	"two etcd members": func() story {
 		return story{cluster: newCluster(pool(nil), ok("c1", "edge", true), ok("c2", "edge", true))}
 	},
-	"three etcd members, one is away": func() story {
+	"three etcd members, one is unreachable": func() story {
 		cs := []*member{ok("c1", "edge", true), ok("c2", "edge", true), ok("c3", "edge", true)}
 		cs[2].etcdDown = true
 		s := story{cluster: newCluster(pool(nil), cs...)}
@@ -227,11 +226,11 @@ var stories = map[string]func() story{
 	},
 	"a held node is left out until it is released": func() story {
 		w := workersOf("edge", 3)
-		w[0].Held, w[0].HeldBecause = true, "a tape robot hangs on it"
+		w[0].OnHold, w[0].HoldReason = true, "a tape robot hangs on it"
 		s := story{cluster: newCluster(pool(func(p *Pool) { p.Canary = Amount{Value: 1} }), w...)}
 		s.happens = func(_ *cluster, look int) {
 			if look == 20 {
-				w[0].Held = false
+				w[0].OnHold = false
 			}
 		}
 		return s
@@ -252,7 +251,7 @@ var stories = map[string]func() story{
 		}
 		return s
 	},
-	"somebody takes our mark away while the node runs": func() story {
+	"another actor removes our mark while the node runs": func() story {
 		w := workersOf("edge", 1)
 		s := story{cluster: newCluster(pool(nil), w...)}
 		s.happens = func(_ *cluster, look int) {
@@ -305,7 +304,7 @@ func tell(t *testing.T, s story) string {
 				fmt.Fprintf(&b, "%s %s\n", now, line)
 			}
 		}
-		if v := verdicts(d); v != said {
+		if v := blockers(d); v != said {
 			said = v
 			fmt.Fprintf(&b, "%s %d/%d done, %d failed\n%s", now, d.Done, d.Total, d.Failed, v)
 		}
@@ -329,7 +328,7 @@ func tell(t *testing.T, s story) string {
 
 // waits: time alone brings a window or the end of a soak.
 func waits(s story, d Decision) bool {
-	for _, v := range d.Verdicts {
+	for _, v := range d.Blockers {
 		if v.Reason == reasonOutsideWindow && v.Waiting || v.Reason == reasonSoaking {
 			return true
 		}
@@ -339,19 +338,19 @@ func waits(s story, d Decision) bool {
 
 func actionLine(a Action) string {
 	switch a.Verb {
-	case DrainIt:
+	case DrainNode:
 		return ""
 	case Cordon, Permit:
 		return fmt.Sprintf("%s %s, attempt %d (try %d)", a.Verb, a.Node, a.Attempt.Number, a.Attempt.Try)
 	case Undo:
-		return fmt.Sprintf("%s %s, attempt %d, because %s", a.Verb, a.Node, a.Attempt.Number, a.Because)
+		return fmt.Sprintf("%s %s, attempt %d, because %s", a.Verb, a.Node, a.Attempt.Number, a.UndoReason)
 	}
 	return a.Verb + " " + a.Node
 }
 
-func verdicts(d Decision) string {
+func blockers(d Decision) string {
 	var b strings.Builder
-	for _, v := range d.Verdicts {
+	for _, v := range d.Blockers {
 		kind := "no"
 		if v.Waiting {
 			kind = "waits"

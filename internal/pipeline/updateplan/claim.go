@@ -16,15 +16,15 @@ type Question struct {
 	// Current is the node as the claims before have left it.
 	Current Fields
 	Desired Fields
-	// Left are the differences that nobody has claimed yet, by path.
+	// Left are the differences that no updater has claimed yet, by path.
 	Left []model.Change
 	// First is true for the node on which kubeadm moves the cluster's own
 	// configuration.
 	First bool
 }
 
-// Of returns the differences left whose path begins so.
-func (q Question) Of(prefix string) []model.Change {
+// ChangesBelow returns the differences left whose path begins so.
+func (q Question) ChangesBelow(prefix string) []model.Change {
 	var out []model.Change
 	for _, c := range q.Left {
 		if strings.HasPrefix(c.Path, prefix) {
@@ -42,8 +42,8 @@ type Claim struct {
 	Steps []model.Step
 	// Refusals say why a path that it knows cannot be moved, or not yet.
 	Refusals []Refusal
-	// Verdicts are what is missing although the claim stands, such as a payload.
-	Verdicts []model.Verdict
+	// Blockers are what is missing although the claim stands, such as a payload.
+	Blockers []model.Blocker
 }
 
 // Refusal is why an updater does not move a path.
@@ -65,17 +65,17 @@ type Updater struct {
 // Builtin are the updaters in the order in which they are asked. Adding one is
 // one file, one line here and a pass of the conformance tests.
 func Builtin() []Updater {
-	return []Updater{programsUpdater(), kubeadmUpdater(), kubeletUpdater(), sandboxUpdater(), kubeletConfigUpdater(), filesUpdater(), certificatesUpdater(), osImageUpdater()}
+	return []Updater{programsUpdater(), controlPlaneUpdater(), kubeadmUpdater(), kubeletUpdater(), sandboxUpdater(), kubeletConfigUpdater(), filesUpdater(), certificatesUpdater(), osImageUpdater()}
 }
 
 // Covered is what came of asking all updaters about one node.
 type Covered struct {
 	// Steps in the order in which they run, each with its changes.
 	Steps []model.Step
-	// Left are the differences that nobody claimed.
+	// Left are the differences that no updater claimed.
 	Left []model.Change
-	// Verdicts: one for every difference that is left, and what claims miss.
-	Verdicts []model.Verdict
+	// Blockers: one for every difference that is left, and what claims miss.
+	Blockers []model.Blocker
 }
 
 // Cover asks the updaters about a node until nothing moves. Every change that is
@@ -90,25 +90,25 @@ func Cover(list []Updater, q Question) Covered {
 		c.refused = map[string][]refused{}
 		for _, u := range list {
 			c.q.Left = Differences(c.q.Current, c.q.Desired)
-			if len(c.q.Left) > 0 && c.ask(u) {
+			if len(c.q.Left) > 0 && c.askUpdater(u) {
 				moved = true
 			}
 		}
 	}
 	c.out.Left = Differences(c.q.Current, c.q.Desired)
 	for _, d := range c.out.Left {
-		c.out.Verdicts = append(c.out.Verdicts, uncovered(q.Node, d, c.refused[d.Path]))
+		c.out.Blockers = append(c.out.Blockers, uncovered(q.Node, d, c.refused[d.Path]))
 	}
-	if n := len(c.out.Steps); n > mostSteps {
-		c.out.Verdicts = append(c.out.Verdicts, model.Verdict{Reason: reasonNoUpdater, Object: "Node/" + q.Node.Name,
-			Message: fmt.Sprintf("the updaters split what node %s needs into %d steps, and a node is given at most %d", q.Node.Name, n, mostSteps),
+	if n := len(c.out.Steps); n > maxSteps {
+		c.out.Blockers = append(c.out.Blockers, model.Blocker{Reason: reasonNoUpdater, Object: "Node/" + q.Node.Name,
+			Message: fmt.Sprintf("the updaters split what node %s needs into %d steps, and a node is given at most %d", q.Node.Name, n, maxSteps),
 			Fix:     "let an updater do in one step what is done in one go, or make several updates of it"})
 	}
 	return c.out
 }
 
-// mostSteps is how many a node's run may have, less the one that settles it.
-const mostSteps = 31
+// maxSteps is how many a node's run may have, less the one that settles it.
+const maxSteps = 31
 
 type refused struct{ updater, why, fix string }
 
@@ -119,8 +119,8 @@ type cover struct {
 	refused map[string][]refused
 }
 
-// ask one updater; moved says whether it took anything.
-func (c *cover) ask(u Updater) (moved bool) {
+// askUpdater one updater; moved says whether it took anything.
+func (c *cover) askUpdater(u Updater) (moved bool) {
 	q := c.q
 	q.Current, q.Desired = maps.Clone(q.Current), maps.Clone(q.Desired)
 	claim := u.Claim(q)
@@ -128,23 +128,23 @@ func (c *cover) ask(u Updater) (moved bool) {
 		c.refused[r.Path] = append(c.refused[r.Path], refused{u.Name, r.Why, r.Fix})
 	}
 	for _, s := range claim.Steps {
-		if why := c.wrong(s); why != "" {
+		if why := c.invalidStep(s); why != "" {
 			for _, d := range s.Changes {
-				c.refused[d.Path] = append(c.refused[d.Path], refused{u.Name, why, "mend the updater"})
+				c.refused[d.Path] = append(c.refused[d.Path], refused{u.Name, why, "fix the updater"})
 			}
 			continue
 		}
-		c.take(u, s)
+		c.addStep(u, s)
 		moved = true
 	}
 	if moved {
-		c.out.Verdicts = append(c.out.Verdicts, claim.Verdicts...)
+		c.out.Blockers = append(c.out.Blockers, claim.Blockers...)
 	}
 	return moved
 }
 
-// wrong says why a step's changes are not those of the question, "" if they are.
-func (c *cover) wrong(s model.Step) string {
+// invalidStep says why a step's changes are not those of the question, "" if they are.
+func (c *cover) invalidStep(s model.Step) string {
 	if len(s.Changes) == 0 {
 		return "its step " + s.ID + " changes nothing"
 	}
@@ -155,14 +155,14 @@ func (c *cover) wrong(s model.Step) string {
 		case !wanted || seen[d.Path] || Equal(d.Path, have, want):
 			return "its step " + s.ID + " claims " + d.Path + ", which is not left to change"
 		case d.From != have || d.To != want:
-			return fmt.Sprintf("its step %s moves %s from %s to %s, and it was asked for %s to %s", s.ID, d.Path, value(d.From), value(d.To), value(have), value(want))
+			return fmt.Sprintf("its step %s moves %s from %s to %s, and it was asked for %s to %s", s.ID, d.Path, displayValue(d.From), displayValue(d.To), displayValue(have), displayValue(want))
 		}
 		seen[d.Path] = true
 	}
 	return ""
 }
 
-func (c *cover) take(u Updater, s model.Step) {
+func (c *cover) addStep(u Updater, s model.Step) {
 	s.Updater = u.Name
 	if s.By == "" {
 		s.By = model.ByAgent
@@ -171,7 +171,7 @@ func (c *cover) take(u Updater, s model.Step) {
 		s.ID = u.Name
 	}
 	if s.Disruption == "" {
-		s.Disruption = model.DisruptionDrain // nothing was said: the careful answer
+		s.Disruption = model.DisruptionDrain // the updater named none: assume the careful one
 	}
 	c.ids[s.ID]++
 	if n := c.ids[s.ID]; n > 1 {
@@ -184,11 +184,11 @@ func (c *cover) take(u Updater, s model.Step) {
 	c.out.Steps = append(c.out.Steps, s)
 }
 
-// uncovered names a path that nobody moves, with the updaters' reasons.
-func uncovered(n Node, d model.Change, why []refused) model.Verdict {
-	v := model.Verdict{
+// uncovered names a path that no updater moves, with the updaters' reasons.
+func uncovered(n Node, d model.Change, why []refused) model.Blocker {
+	v := model.Blocker{
 		Reason:  reasonNoUpdater,
-		Message: fmt.Sprintf("no updater covers %s of node %s (%s -> %s)", d.Path, n.Name, value(d.From), value(d.To)),
+		Message: fmt.Sprintf("no updater covers %s of node %s (%s -> %s)", d.Path, n.Name, displayValue(d.From), displayValue(d.To)),
 		Fix:     "change what is wanted of " + d.Path + ", or register an updater that covers it",
 		Object:  "Node/" + n.Name,
 		Waiting: waitsForOffer(n, d.Path),

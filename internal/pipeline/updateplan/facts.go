@@ -20,13 +20,13 @@ type Node struct {
 	// configuration for example. See Fields; a path of Desired with an empty value
 	// is to go.
 	Current, Desired Fields
-	// Config is the rendered configuration whose fields are among the desired,
-	// and ConfigName the Content that holds it; nil if nobody wants one.
+	// Config is the rendered configuration whose fields are among the desired, and
+	// ConfigName the Content that holds it; nil if no NodeConfig matches the node.
 	Config     *model.NodeConfig
 	ConfigName string
-	// Unseen: the node was not looked at for that configuration yet, so that what
-	// it changes is not known.
-	Unseen bool
+	// Unobserved: the agent has not compared the node with that configuration yet, so its
+	// changes are unknown.
+	Unobserved bool
 	// Offers are what external updaters answered about what the built-in ones leave,
 	// in the order in which they are asked.
 	Offers []Offer
@@ -53,6 +53,10 @@ type Pool struct {
 	// StepDeadlineSeconds is the deadline of every step on the pool's nodes; 0
 	// leaves it to the updaters.
 	StepDeadlineSeconds int32
+	// Kubeadm leaves the replacement of the control plane to `kubeadm upgrade`.
+	Kubeadm bool
+	// KubeadmPatches is the directory of kubeadm's patches on the nodes, "" for none.
+	KubeadmPatches string
 }
 
 // Payload is a file that the bundle brings for a platform.
@@ -65,16 +69,16 @@ type Payload struct {
 	Size   int64
 }
 
-// Input is everything the planner looks at.
+// Input has all facts of the planner.
 type Input struct {
 	Nodes []Node
 	// Pools of the cluster; none at all means one pool for every node.
 	Pools    []Pool
 	Target   model.Target
 	Payloads []Payload
-	// Held are the files of all bundles that the nodes hold, beside those of the
+	// OtherPayloads are the files of all bundles that the nodes hold, other than the
 	// target: a configuration may name them.
-	Held []Payload
+	OtherPayloads []Payload
 	// KubeadmVersion is the version kubeadm believes the cluster has, empty if
 	// the cluster was not made by kubeadm.
 	KubeadmVersion string
@@ -85,6 +89,9 @@ type Input struct {
 	// ExternalEtcd is true if etcd does not run in static pods of the
 	// control-plane nodes.
 	ExternalEtcd bool
+	// Rootless is kubeadm's feature gate RootlessControlPlane: its dry run omits the users
+	// from the manifests.
+	Rootless bool
 	// Only names the nodes that may move; empty means all. The others are looked
 	// at, for the skew, and left as they are.
 	Only []string
@@ -95,9 +102,9 @@ type Input struct {
 // Outcome is the plan and every reason why it must not run.
 type Outcome struct {
 	Plan     model.Plan
-	Verdicts []model.Verdict
+	Blockers []model.Blocker
 	// Warnings do not stop the plan: nodes that are left alone.
-	Warnings []model.Verdict
+	Warnings []model.Blocker
 }
 
 // NothingToDo reports whether no node has to change.
@@ -117,4 +124,6 @@ const (
 	reasonNodeNotFound     = "NodeNotFound"
 	reasonConfigWaiting    = "ConfigWaiting"
 	reasonOSUnsupported    = "OSUnsupported"
+	reasonManifestChanged  = "ManifestChanged"
+	reasonDryRunFailed     = "DryRunFailed"
 )

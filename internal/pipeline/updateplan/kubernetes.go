@@ -12,35 +12,106 @@ const (
 	deadlineSettle  = 1800
 )
 
+// The first and the last minor version of Kubernetes whose kubeadm refit knows: which
+// phases `kubeadm upgrade` has, and which files its dry run writes. Other versions are
+// left to `kubeadm upgrade` alone.
+const (
+	firstKnownMinor = "v1.35.0"
+	lastKnownMinor  = "v1.36.0"
+)
+
+// controlPlaneUpdater replaces the static pods of a control-plane node together, and the
+// kubelet with them if no other API server is older than it. kubeadm does the rest.
+func controlPlaneUpdater() Updater {
+	return Updater{Name: "control-plane", Claim: func(q Question) Claim {
+		mine := q.ChangesBelow(PathControlPlane)
+		if len(mine) == 0 || !replacedTogether(q, mine[0].To) {
+			return Claim{}
+		}
+		s := model.Step{ID: "control-plane", Verb: "replace-pods", From: currentVersion(q.Node), To: mine[0].To, Disruption: model.DisruptionRestart,
+			NotReversible: notReversible(q.Node, mine[0].To), Params: kubeadmParams(q), DeadlineSeconds: deadlineKubeadm}
+		payloads := []string{"kubeadm"}
+		if kubelet := q.ChangesBelow(PathKubelet); controlPlanes(q.Input) == 1 && len(kubelet) > 0 {
+			s.Verb, mine, payloads = "replace-together", append(mine, kubelet...), append(payloads, "kubelet")
+			if minorsBetween(q.Node.Kubelet, s.To) > 0 {
+				s.Disruption = model.DisruptionDrain // the new kubelet may start containers anew
+			}
+		}
+		s.Changes = mine
+		return Claim{Steps: []model.Step{s}, Blockers: missingPayloads(q, payloads...)}
+	}}
+}
+
+// replacedTogether reports whether refit replaces the manifests itself.
+func replacedTogether(q Question, to string) bool {
+	if q.Input == nil || q.Input.KubeadmVersion == "" || minorsBetween(firstKnownMinor, to) > minorsBetween(firstKnownMinor, lastKnownMinor) || less(to, firstKnownMinor) {
+		return false
+	}
+	return !poolOf(q).Kubeadm && !q.Input.Rootless && q.Current[model.FieldManifestProblem] == ""
+}
+
+// poolOf is the only pool of a node, empty if there is none.
+func poolOf(q Question) Pool {
+	for _, p := range q.Input.Pools {
+		if len(q.Node.Pools) == 1 && p.Name == q.Node.Pools[0] {
+			return p
+		}
+	}
+	return Pool{}
+}
+
+// kubeadmParams are the settings of a step that runs kubeadm.
+func kubeadmParams(q Question) map[string]string {
+	if dir := poolOf(q).KubeadmPatches; dir != "" {
+		return map[string]string{model.ParamPatches: dir}
+	}
+	return nil
+}
+
+func controlPlanes(in *Input) int {
+	n := 0
+	for i := range in.Nodes {
+		if in.Nodes[i].ControlPlane {
+			n++
+		}
+	}
+	return n
+}
+
+// notReversible is why a control plane that moved to a version stays there.
+func notReversible(n Node, to string) string {
+	switch {
+	case !n.ControlPlane:
+		return ""
+	case minorsBetween(n.Kubelet, to) > 0:
+		return "kubeadm cannot downgrade a control plane to an earlier minor version, and the old API server may not be able to read objects that the new one stored"
+	}
+	return "kubeadm cannot undo an upgrade of a control plane; apply a bundle with the older patch release as a new update"
+}
+
 // kubeadmUpdater moves the static pods, the addons and etcd of a control-plane
 // node, and the kubelet's configuration of any node, in one step.
 func kubeadmUpdater() Updater {
 	return Updater{Name: "kubeadm", Claim: func(q Question) Claim {
-		mine := append(q.Of(PathControlPlane), q.Of(PathNodeConfig)...)
+		mine := append(q.ChangesBelow(PathControlPlane), q.ChangesBelow(PathNodeConfig)...)
 		if len(mine) == 0 {
 			return Claim{}
 		}
 		if q.Input == nil || q.Input.KubeadmVersion == "" {
-			return refuse(mine, "the cluster was not made by kubeadm",
+			return refuseChanges(mine, "the cluster was not made by kubeadm",
 				"refit moves Kubernetes versions on kubeadm clusters only; take a bundle without kubelet and kubeadm, or update this distribution with its own tool")
 		}
-		s := model.Step{ID: "kubeadm", Verb: "node", From: runs(q.Node), To: mine[0].To, Disruption: model.DisruptionRestart, Changes: mine, DeadlineSeconds: deadlineKubeadm}
+		s := model.Step{ID: "kubeadm", Verb: "node", From: currentVersion(q.Node), To: mine[0].To, Disruption: model.DisruptionRestart, Changes: mine, DeadlineSeconds: deadlineKubeadm}
 		if q.First {
 			s.Verb, s.From = "apply", q.Input.KubeadmVersion
 		}
-		switch {
-		case !q.Node.ControlPlane:
-		case minorsBetween(q.Node.Kubelet, s.To) > 0:
-			s.NotReversible = "kubeadm does not take a control plane back to an earlier minor version, and what the new API server stored may be unreadable to the old one"
-		default:
-			s.NotReversible = "kubeadm does not take a control plane back by itself; an older patch release is an update of its own"
-		}
-		return Claim{Steps: []model.Step{s}, Verdicts: missing(q, "kubeadm")}
+		s.NotReversible, s.Params = notReversible(q.Node, s.To), kubeadmParams(q)
+		return Claim{Steps: []model.Step{s}, Blockers: missingPayloads(q, "kubeadm")}
 	}}
 }
 
-// runs is the version that a node is said to come from.
-func runs(n Node) string {
+// currentVersion is the version that a node's step comes from.
+func currentVersion(n Node) string {
 	if n.ControlPlaneVersion != "" {
 		return n.ControlPlaneVersion
 	}
@@ -51,7 +122,7 @@ func runs(n Node) string {
 // version may start its pods' containers anew, so their node is drained.
 func kubeletUpdater() Updater {
 	return Updater{Name: "kubelet", Claim: func(q Question) Claim {
-		mine := q.Of(PathKubelet)
+		mine := q.ChangesBelow(PathKubelet)
 		if len(mine) == 0 {
 			return Claim{}
 		}
@@ -59,11 +130,11 @@ func kubeletUpdater() Updater {
 		if minorsBetween(s.From, s.To) > 0 {
 			s.Disruption = model.DisruptionDrain
 		}
-		return Claim{Steps: []model.Step{s}, Verdicts: missing(q, "kubelet")}
+		return Claim{Steps: []model.Step{s}, Blockers: missingPayloads(q, "kubelet")}
 	}}
 }
 
-func refuse(cs []model.Change, why, fix string) Claim {
+func refuseChanges(cs []model.Change, why, fix string) Claim {
 	var c Claim
 	for _, d := range cs {
 		c.Refusals = append(c.Refusals, Refusal{Path: d.Path, Why: why, Fix: fix})
@@ -71,12 +142,12 @@ func refuse(cs []model.Change, why, fix string) Claim {
 	return c
 }
 
-// missing names the payloads that the bundle does not bring for the node.
-func missing(q Question, payloads ...string) []model.Verdict {
-	var out []model.Verdict
+// missingPayloads names the payloads that the bundle does not bring for the node.
+func missingPayloads(q Question, payloads ...string) []model.Blocker {
+	var out []model.Blocker
 	for _, name := range payloads {
-		if q.Input == nil || !q.Input.has(name, q.Node.Platform) {
-			out = append(out, model.Verdict{
+		if q.Input == nil || !q.Input.hasPayload(name, q.Node.Platform) {
+			out = append(out, model.Blocker{
 				Reason:  reasonPayloadMissing,
 				Message: "the bundle brings no " + name + " for " + platformName(q.Node.Platform) + ", which node " + q.Node.Name + " needs to reach " + q.Desired[PathKubelet],
 				Fix:     "make a bundle with payload:" + name + "=FILE for that platform",
@@ -94,7 +165,7 @@ func platformName(p string) string {
 	return p
 }
 
-func (in *Input) has(payload, platform string) bool {
+func (in *Input) hasPayload(payload, platform string) bool {
 	for _, p := range in.Payloads {
 		if p.Name == payload && (p.Platform == "" || p.Platform == platform) {
 			return true

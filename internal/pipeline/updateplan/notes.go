@@ -23,7 +23,7 @@ func (p *planner) notes() {
 		}
 	}
 	for i, np := range moving {
-		np.Notes = append(np.Notes, p.away(cps))
+		np.Notes = append(np.Notes, p.away(cps, hasStep(*np, "control-plane")))
 		if i == len(moving)-1 {
 			np.Notes = append(np.Notes, p.addons(cps, moving))
 		}
@@ -57,8 +57,10 @@ func hasStep(np model.NodePlan, updater string) bool {
 
 // away: who answers while a control-plane node moves. The time it takes is not
 // part of a plan.
-func (p *planner) away(controlPlanes int) string {
+func (p *planner) away(controlPlanes int, together bool) string {
 	switch {
+	case controlPlanes == 1 && together:
+		return "the API server is unavailable for some seconds while the control plane and the kubelet are replaced in one step; workloads go on"
 	case controlPlanes == 1 && p.in.ExternalEtcd:
 		return "the API server is unavailable while kubeadm replaces it, and again for a moment when the kubelet was replaced; workloads go on"
 	case controlPlanes == 1:

@@ -13,19 +13,19 @@ import (
 func Make(in Input) Outcome {
 	in.Nodes = sortedNodes(in.Nodes)
 	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
-	out.Verdicts = append(out.Verdicts, older(&in)...)
+	out.Blockers = append(out.Blockers, checkDowngrade(&in)...)
 	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}, alike: map[likeness]*model.NodePlan{}}
 	for _, pool := range in.Pools {
 		p.deadlines[pool.Name] = pool.StepDeadlineSeconds
 	}
 	for _, n := range in.Nodes {
 		if len(in.Only) == 0 || slices.Contains(in.Only, n.Name) {
-			p.add(n)
+			p.addNode(n)
 		}
 	}
-	out.Verdicts = append(out.Verdicts, strangers(&in)...)
-	p.checkEnd()
-	p.order()
+	out.Blockers = append(out.Blockers, unknownNodes(&in)...)
+	p.checkSkewAtEnd()
+	p.setWaves()
 	p.notes()
 	p.liveNotes()
 	return out
@@ -74,7 +74,7 @@ func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
 	case len(n.Pools) > 1:
 		names := append([]string(nil), n.Pools...)
 		sort.Strings(names)
-		p.out.Verdicts = append(p.out.Verdicts, model.Verdict{
+		p.out.Blockers = append(p.out.Blockers, model.Blocker{
 			Reason:  reasonNodeInTwoPools,
 			Message: fmt.Sprintf("node %s is in the pools %s", n.Name, strings.Join(names, " and ")),
 			Fix:     "change the pools' nodeSelector or the node's labels so that one pool matches",
@@ -83,7 +83,7 @@ func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
 		return "", false
 	case len(n.Pools) == 0:
 		if differs {
-			p.out.Warnings = append(p.out.Warnings, model.Verdict{
+			p.out.Warnings = append(p.out.Warnings, model.Blocker{
 				Reason:  reasonNodeInNoPool,
 				Message: fmt.Sprintf("node %s is in no UpdatePool and is left at %s", n.Name, n.Kubelet),
 				Fix:     "make an UpdatePool whose nodeSelector matches it",
@@ -95,9 +95,9 @@ func (p *planner) poolOf(n Node, differs bool) (pool string, ok bool) {
 	return n.Pools[0], true
 }
 
-// add puts a node into the plan if it differs from the target. Nodes that are
+// addNode puts a node into the plan if it differs from the target. Nodes that are
 // alike but for their names share what the first of them got, steps and all.
-func (p *planner) add(n Node) {
+func (p *planner) addNode(n Node) {
 	key, ok := p.likeness(n)
 	if np, known := p.alike[key]; ok && known {
 		if np != nil {
@@ -107,26 +107,26 @@ func (p *planner) add(n Node) {
 		}
 		return
 	}
-	before := len(p.out.Verdicts) + len(p.out.Warnings)
-	np := p.one(n)
+	before := len(p.out.Blockers) + len(p.out.Warnings)
+	np := p.planNode(n)
 	if np != nil {
 		p.out.Plan.Nodes = append(p.out.Plan.Nodes, *np)
 	}
-	if ok && len(p.out.Verdicts)+len(p.out.Warnings) == before { // nothing was said about it by name
+	if ok && len(p.out.Blockers)+len(p.out.Warnings) == before { // no blocker or warning names it
 		p.alike[key] = np
 	}
 }
 
-// one plans a node, nil if it is left as it is.
-func (p *planner) one(n Node) *model.NodePlan {
-	q := Question{Input: p.in, Node: n, Current: current(n), Desired: desired(p.in, n)}
+// planNode plans a node, nil if it is left as it is.
+func (p *planner) planNode(n Node) *model.NodePlan {
+	q := Question{Input: p.in, Node: n, Current: currentFields(n), Desired: desiredFields(p.in, n)}
 	stays := withoutOS(n, q.Desired)
 	ds := Differences(q.Current, q.Desired)
 	pool, ok := p.poolOf(n, len(ds) > 0)
 	if !ok {
 		return nil
 	}
-	p.out.Verdicts = append(p.out.Verdicts, unseen(n)...)
+	p.out.Blockers = append(p.out.Blockers, unobserved(n)...)
 	p.out.Warnings = append(p.out.Warnings, stays...)
 	if len(ds) == 0 {
 		return nil
@@ -134,9 +134,10 @@ func (p *planner) one(n Node) *model.NodePlan {
 	q.First = n.ControlPlane && !p.firstTaken && p.needsApply() && movesConfig(ds)
 	p.firstTaken = p.firstTaken || q.First
 	c := Cover(slices.Concat(Builtin(), p.in.Updaters, offered(n)), q)
-	p.out.Verdicts = append(p.out.Verdicts, c.Verdicts...)
-	p.out.Verdicts = append(p.out.Verdicts, skew(p.in, n)...)
-	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frame(pool, again(n, c.Steps))}
+	p.out.Blockers = append(p.out.Blockers, c.Blockers...)
+	p.out.Blockers = append(p.out.Blockers, checkSkew(p.in, n)...)
+	p.out.Warnings = append(p.out.Warnings, manifestWarnings(q, ds)...)
+	np := model.NodePlan{Node: n.Name, Pool: pool, Role: role(n), From: n.Kubelet, To: p.in.Target.Kubernetes, Steps: p.frameSteps(pool, repeatFiles(n, c.Steps))}
 	if np.To == "" {
 		np.To = n.Kubelet // the bundle leaves it
 	}
@@ -146,23 +147,23 @@ func (p *planner) one(n Node) *model.NodePlan {
 	return &np
 }
 
-// unseen: the plan would say of every field that it is not there.
-func unseen(n Node) []model.Verdict {
-	if !n.Unseen {
+// unobserved: the plan would say of every field that it is not there.
+func unobserved(n Node) []model.Blocker {
+	if !n.Unobserved {
 		return nil
 	}
-	return []model.Verdict{{Reason: reasonConfigWaiting, Object: "Node/" + n.Name, Waiting: true,
+	return []model.Blocker{{Reason: reasonConfigWaiting, Object: "Node/" + n.Name, Waiting: true,
 		Message: "the agent of node " + n.Name + " has not said yet how the node differs from its configuration",
 		Fix:     "wait; if it stays: systemctl status refit-agent on the node, and whether its refit is as new as the controller's"}}
 }
 
-// strangers are nodes that an update is limited to and that are not there: it
+// unknownNodes are nodes that an update is limited to and that are not there: it
 // must not be called done because there was nothing to move.
-func strangers(in *Input) []model.Verdict {
-	var out []model.Verdict
+func unknownNodes(in *Input) []model.Blocker {
+	var out []model.Blocker
 	for _, name := range in.Only {
 		if !slices.ContainsFunc(in.Nodes, func(n Node) bool { return n.Name == name }) {
-			out = append(out, model.Verdict{Reason: reasonNodeNotFound, Object: "Node/" + name,
+			out = append(out, model.Blocker{Reason: reasonNodeNotFound, Object: "Node/" + name,
 				Message: "node " + name + ", which the update is limited to, is not in the cluster",
 				Fix:     "wait until it joins, or delete this update"})
 		}
@@ -200,11 +201,11 @@ func (p *planner) anyControlPlaneDone() bool {
 // rank of disruptions, mildest first.
 var rank = map[model.Disruption]int{model.DisruptionNone: 0, model.DisruptionReload: 1, model.DisruptionRestart: 2, model.DisruptionDrain: 3, model.DisruptionReboot: 4}
 
-// frame puts the controller's steps around the updaters': a node is cordoned if
+// frameSteps puts the controller's steps around the updaters': a node is cordoned if
 // one of its components is restarted, and drained if a step needs its pods gone.
 // A cluster of one node is not drained: its pods have nowhere to go, and evicting
 // them would only stop them.
-func (p *planner) frame(pool string, steps []model.Step) []model.Step {
+func (p *planner) frameSteps(pool string, steps []model.Step) []model.Step {
 	worst := worstOf(steps)
 	var out []model.Step
 	cordon := rank[worst] >= rank[model.DisruptionRestart]
@@ -214,7 +215,7 @@ func (p *planner) frame(pool string, steps []model.Step) []model.Step {
 	if rank[worst] >= rank[model.DisruptionDrain] && len(p.in.Nodes) > 1 {
 		out = append(out, model.Step{ID: "drain", Updater: "drain", Verb: "evict", By: model.ByController, Disruption: model.DisruptionDrain})
 	}
-	mine, others := split(steps)
+	mine, others := splitExternal(steps)
 	out = append(out, mine...)
 	if rebootsFor(steps) {
 		out = append(out, model.Step{ID: "reboot", Updater: "reboot", Verb: "reboot", By: model.ByAgent, Disruption: model.DisruptionReboot, DeadlineSeconds: deadlineReboot})
@@ -226,7 +227,7 @@ func (p *planner) frame(pool string, steps []model.Step) []model.Step {
 	}
 	if d := p.deadlines[pool]; d > 0 {
 		for i := range out {
-			if _, external := OfExternal(out[i]); external || out[i].By == model.ByAgent {
+			if _, external := ExternalUpdater(out[i]); external || out[i].By == model.ByAgent {
 				out[i].DeadlineSeconds = d
 			}
 		}
@@ -244,11 +245,11 @@ func worstOf(steps []model.Step) model.Disruption {
 	return worst
 }
 
-// split takes the steps of external updaters apart: the controller calls these when
+// splitExternal takes the steps of external updaters apart: the controller calls these when
 // the node has run its own.
-func split(steps []model.Step) (own, external []model.Step) {
+func splitExternal(steps []model.Step) (own, external []model.Step) {
 	for _, s := range steps {
-		if _, ok := OfExternal(s); ok {
+		if _, ok := ExternalUpdater(s); ok {
 			external = append(external, s)
 		} else {
 			own = append(own, s)
@@ -264,9 +265,9 @@ func role(n Node) string {
 	return model.RoleWorker
 }
 
-// order sets the waves: control-plane nodes one by one, then the pools by their
+// setWaves sets the waves: control-plane nodes one by one, then the pools by their
 // order; pools with the same order share a wave.
-func (p *planner) order() {
+func (p *planner) setWaves() {
 	nodes := p.out.Plan.Nodes
 	less := func(a, b model.NodePlan) bool {
 		if (a.Role == model.RoleControlPlane) != (b.Role == model.RoleControlPlane) {

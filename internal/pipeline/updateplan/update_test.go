@@ -55,7 +55,20 @@ var stories = map[string]Input{
 	"one control plane and two workers":                          input(nil, cp("n1", old), worker("n2", old), worker("n3", old)),
 	"a cluster of one node is not drained":                       input(nil, cp("n1", old)),
 	"three control planes move one by one, the first with apply": input(nil, cp("c3", old), cp("c1", old), cp("c2", old), worker("w1", old)),
-	"every node is a control plane":                              input(nil, cp("c1", old), cp("c2", old)),
+	"a pool leaves its control plane to kubeadm, with patches": input(func(in *Input) {
+		in.Pools = []Pool{{Name: "control", Kubeadm: true, KubeadmPatches: "/etc/kubernetes/patches"}, {Name: "edge", Order: 1}}
+	}, cp("n1", old, "control"), worker("n2", old, "edge")),
+	"patches are for every step of kubeadm in their pool": input(func(in *Input) {
+		in.Pools = []Pool{{Name: "control", KubeadmPatches: "/etc/kubernetes/patches"}, {Name: "edge", Order: 1}}
+	}, cp("n1", old, "control"), worker("n2", old, "edge")),
+	"components without root are left to kubeadm": input(func(in *Input) { in.Rootless = true }, cp("n1", old), worker("n2", old)),
+	"manifests that a person changed are warned of": input(nil,
+		with(cp("n1", old), Fields{model.FieldManifestChanges: "kube-apiserver: --audit-log-path, kube-apiserver: volumes.audit"}, nil), worker("n2", old)),
+	"changed manifests of a node that stays are not warned of": input(func(in *Input) { in.KubeadmVersion = "v1.36.3" },
+		with(cp("n1", "v1.36.3"), Fields{model.FieldManifestChanges: "kube-apiserver: --v"}, nil), worker("n2", old)),
+	"a control plane whose dry run fails is left to kubeadm": input(nil,
+		with(cp("n1", old), Fields{model.FieldManifestProblem: "error: invalid or incomplete external CA"}, nil), cp("n2", old), worker("n3", old)),
+	"every node is a control plane": input(nil, cp("c1", old), cp("c2", old)),
 	"pools move in their order": input(func(in *Input) {
 		in.Pools = pools("edge", 2, "canary", 1, "edge-too", 2, "control", 0)
 	}, cp("n1", old, "control"), worker("n5", old, "edge"), worker("n4", old, "edge-too"), worker("n9", old, "canary")),
@@ -66,7 +79,7 @@ var stories = map[string]Input{
 	"workers do not overtake a control plane that is left alone": input(func(in *Input) { in.Pools = pools("workers", 0) },
 		cp("n1", old), worker("n2", old, "workers")),
 	"kubeadm moves one minor at a time": input(nil, cp("n1", "v1.34.1"), worker("n2", "v1.34.1")),
-	"a patch release restarts, and drains nobody": input(func(in *Input) {
+	"a patch release restarts, and drains no node": input(func(in *Input) {
 		in.Target.Kubernetes, in.Target.Version = "v1.35.9", "1.35.9"
 	}, cp("n1", old), worker("n2", old)),
 	"an older bundle is refused": input(func(in *Input) {
@@ -90,7 +103,7 @@ var stories = map[string]Input{
 	"a cluster that kubeadm did not make":    input(func(in *Input) { in.KubeadmVersion = "" }, cp("n1", old), worker("n2", old)),
 	"after a half-made apply the first control plane applies again": input(func(in *Input) { in.KubeadmVersion = "v1.36.3" },
 		Node{Name: "n1", ControlPlane: true, Kubelet: old, ControlPlaneVersion: "v1.36.3", Platform: "linux/amd64"}, cp("n2", old)),
-	"the rest of a cluster that was begun": input(func(in *Input) { in.KubeadmVersion = "v1.36.3" },
+	"the rest of a half-updated cluster": input(func(in *Input) { in.KubeadmVersion = "v1.36.3" },
 		cp("n1", "v1.36.3"), cp("n2", old), worker("n3", old), worker("n4", "v1.36.3")),
 }
 
@@ -116,8 +129,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// sentence prints every field of a verdict.
-func sentence(v model.Verdict) string {
+// sentence prints every field of a blocker.
+func sentence(v model.Blocker) string {
 	text := v.Reason + ": " + v.Message + " | " + v.Fix + " | " + v.Object
 	if v.Waiting {
 		text += " (waits)"
@@ -157,7 +170,7 @@ func tell(o Outcome) string {
 	if o.NothingToDo() {
 		b.WriteString("nothing to do\n")
 	}
-	for _, v := range o.Verdicts {
+	for _, v := range o.Blockers {
 		fmt.Fprintf(&b, "NO %s\n", sentence(v))
 	}
 	for _, v := range o.Warnings {
@@ -246,9 +259,9 @@ func framed(t *rapid.T, nodes int, n model.NodePlan) {
 	}
 }
 
-// What holds for every plan: each node once, control planes first and alone in
-// their wave, waves rise, one apply at most, every difference has one owner,
-// the frame is complete, and equal plans have equal digests.
+// Every plan has each node once, control planes first and alone in their wave, rising waves
+// and at most one apply. Every difference has one owner, the frame is complete, and equal
+// plans have equal digests.
 func TestEveryPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := clusters().Draw(t, "cluster")
@@ -286,10 +299,10 @@ func TestEveryPlan(t *testing.T) {
 		if applies > 1 {
 			t.Fatalf("%d applies", applies)
 		}
-		if len(o.Verdicts) == 0 && !in.AllowDowngrade {
+		if len(o.Blockers) == 0 && !in.AllowDowngrade {
 			for _, n := range o.Plan.Nodes {
 				if less(n.To, n.From) {
-					t.Fatalf("%s goes back without leave", n.Node)
+					t.Fatalf("%s is downgraded without permission", n.Node)
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package bundlereader
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -42,22 +43,49 @@ func OpenOf(digest string, r io.ReaderAt, size int64) (*File, error) {
 	return &File{r: r, size: size, h: h}, nil
 }
 
-// Summary is what a bundle says of itself, without its chunk table: it takes
-// little memory, whatever is in r.
+// Summary is what a bundle says of itself, without its chunk table: it takes little
+// memory, for any content of r.
 func Summary(r io.ReaderAt) (*bundle.Header, error) { return bundle.ReadSummary(header(r)) }
 
-// SummaryPath is Summary of a bundle in a file or on a block device. wrongSize is
+// SummaryPath is Summary of a bundle at a path, as OpenPath takes it. wrongSize is
 // what CheckSize says of it.
 func SummaryPath(path string) (h *bundle.Header, wrongSize, err error) {
-	f, size, err := openPath(path)
+	s, err := openPath(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
-	if h, err = Summary(f); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	defer s.c.Close()
+	if h, err = Summary(s.r); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	return h, CheckSize(size, h.FileSize()), nil
+	return h, CheckSize(s.size, h.FileSize()), nil
+}
+
+// ListPath returns all bundles at a path, as OpenPath takes it. The error is
+// bundle.ErrNotBundle if there is none.
+func ListPath(path string) ([]Found, error) {
+	disk, name := SplitPath(path)
+	f, size, err := openDisk(disk)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if name == "" {
+		if m := searchable(disk, f, size); m != nil {
+			if m.search(); len(m.found) > 0 {
+				return m.found, nil
+			}
+			return nil, fmt.Errorf("%s: %w", path, m.noBundle())
+		}
+	}
+	h, wrongSize, err := SummaryPath(path)
+	if errors.Is(err, bundle.ErrNotBundle) {
+		return nil, err
+	}
+	if err == nil {
+		err = wrongSize
+	}
+	return []Found{{Path: path, Header: h, Err: err}}, nil
 }
 
 // header reads the beginning of r, not much at once: most devices have no bundle.
@@ -65,24 +93,97 @@ func header(r io.ReaderAt) io.Reader {
 	return bufio.NewReaderSize(io.NewSectionReader(r, 0, bundle.MaxHeaderSize), 64<<10)
 }
 
-// OpenPath opens a bundle in a file or on a block device. Close it.
+// OpenPath opens a bundle in a file or on a block device, raw or in a file system. In
+// a file system it finds the only bundle; the path DISK#NAME or DISK#PARTITION:NAME
+// names a file (SplitPath). Errors: as Open, *SeveralError. Close the file.
 func OpenPath(path string) (*File, error) {
-	f, size, err := openPath(path)
+	s, err := openPath(path)
 	if err != nil {
 		return nil, err
 	}
-	b, err := Open(f, size)
+	return s.open()
+}
+
+// OpenRaw is OpenPath for a bundle that starts with the first byte of a file or device.
+func OpenRaw(path string) (*File, error) {
+	f, size, err := openDisk(path)
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
-	b.c = f
+	return source{f, size, path, f}.open()
+}
+
+// source is where the bytes of a bundle are.
+type source struct {
+	r    io.ReaderAt
+	size int64
+	// name is the path that opens it.
+	name string
+	c    io.Closer
+}
+
+func (s source) open() (*File, error) {
+	b, err := Open(s.r, s.size)
+	if err != nil {
+		s.c.Close()
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	b.c = s.c
 	return b, nil
 }
 
-// openPath opens what a bundle may be in, and says its size. It never waits: a
+// openPath finds the bytes of a bundle.
+func openPath(path string) (source, error) {
+	disk, name := SplitPath(path)
+	f, size, err := openDisk(disk)
+	if err != nil {
+		return source{}, err
+	}
+	raw := source{f, size, path, f}
+	m := searchable(disk, f, size)
+	if name == "" && m == nil {
+		return raw, nil
+	}
+	if name != "" && m == nil {
+		f.Close()
+		return source{}, fmt.Errorf("%s: %s has no file system: it begins with a bundle, or cannot be read", path, disk)
+	}
+	var found Found
+	if name == "" {
+		found, err = m.one()
+	} else {
+		found, err = m.named(name)
+	}
+	var several *SeveralError
+	if errors.As(err, &several) {
+		f.Close()
+		return source{}, err
+	}
+	if err != nil {
+		f.Close()
+		return source{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return source{found.file, found.size, cmp.Or(found.Path, path), f}, nil
+}
+
+// searchable returns the medium in which to search for bundles, or nil if the bundle starts with
+// the first byte, or that byte cannot be read.
+func searchable(path string, f *os.File, size int64) *medium {
+	if raw, err := isBundle(f); raw || err != nil {
+		return nil
+	}
+	if size == UnknownSize {
+		var err error
+		if size, err = f.Seek(0, io.SeekEnd); err != nil {
+			return nil
+		}
+	}
+	return openMedium(path, f, size)
+}
+
+// openDisk opens what a bundle may be in, and says its size. It never waits: a
 // pipe without a writer, or an empty drive, would keep a blocking open for ever.
-func openPath(path string) (*os.File, int64, error) {
+func openDisk(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open bundle: %w", err)
@@ -112,6 +213,10 @@ func (f *File) Close() error {
 
 // Header is the checked header.
 func (f *File) Header() *bundle.Header { return f.h }
+
+// Unverified reads the bytes of the file as they are on the medium, for a copy that is verified
+// when it is complete.
+func (f *File) Unverified() io.ReaderAt { return f.r }
 
 // CheckSize says whether a regular file has exactly the bytes of the bundle.
 // A device may have more; if it has less, reading finds it.

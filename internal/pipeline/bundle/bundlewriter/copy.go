@@ -50,7 +50,7 @@ func (w *writer) reuse(ctx context.Context, i int) error {
 	if err := w.clearPadding(i); err != nil {
 		return err
 	}
-	err := w.stream(ctx, i, io.NewSectionReader(w.f, w.offsets[i], b.desc.Size), io.Discard)
+	err := w.stream(ctx, i, io.NewSectionReader(w.f, w.offsets[i], b.desc.Size), io.Discard, false)
 	if err != nil && ctx.Err() == nil {
 		return errNotThere
 	}
@@ -68,30 +68,24 @@ func (w *writer) fetch(ctx context.Context, i int) error {
 	b := w.p.blobs[i]
 	r, err := b.store.Open(ctx, b.desc)
 	if err != nil {
-		return oci.Passing(err)
+		return oci.Transient(err)
 	}
 	defer r.Close()
 	if err := w.clearPadding(i); err != nil {
 		return err
 	}
-	return w.stream(ctx, i, r, io.NewOffsetWriter(w.f, w.offsets[i]))
+	return w.stream(ctx, i, r, io.NewOffsetWriter(w.f, w.offsets[i]), oci.Verifies(b.store))
 }
 
 // stream reads a blob once: hashes it and its chunks, measures it unpacked,
-// and writes it to out.
-func (w *writer) stream(ctx context.Context, i int, r io.Reader, out io.Writer) (err error) {
+// and writes it to out. It does not hash the whole blob again if r verifies it.
+func (w *writer) stream(ctx context.Context, i int, r io.Reader, out io.Writer, verified bool) (err error) {
 	b := w.p.blobs[i]
-	hs := newHashes(w.p.meta.ChunkSize, b.desc.Size, w.table[w.first[i]*bundle.HashSize:])
+	hs := newHashes(w.p.meta.ChunkSize, b.desc.Size, w.table[w.first[i]*bundle.HashSize:], verified)
 	sinks := []io.Writer{hs, out}
 	if b.measure {
-		m := startMeasure()
-		defer func() {
-			n, mErr := m.finish(err)
-			if err == nil && mErr != nil {
-				err = fmt.Errorf("the layer does not unpack: %w", mErr)
-			}
-			w.unpacked[i] = n
-		}()
+		m := newSizer(b.desc.Size, w.p.checkLayers)
+		defer func() { err = w.noteUnpacked(i, m, err) }()
 		sinks = append(sinks, m)
 	}
 	var counted int64
@@ -108,7 +102,7 @@ func (w *writer) stream(ctx context.Context, i int, r io.Reader, out io.Writer) 
 		}
 		n, err := io.ReadFull(r, (*buf)[:min(left, bufferSize)])
 		if err != nil {
-			return oci.Passing(fmt.Errorf("ends after %d of %d bytes: %w", b.desc.Size-left+int64(n), b.desc.Size, err))
+			return oci.Transient(fmt.Errorf("ends after %d of %d bytes: %w", b.desc.Size-left+int64(n), b.desc.Size, err))
 		}
 		for _, s := range sinks {
 			if _, err := s.Write((*buf)[:n]); err != nil {
@@ -120,10 +114,30 @@ func (w *writer) stream(ctx context.Context, i int, r io.Reader, out io.Writer) 
 		w.count(int64(n))
 		w.flushBehind(i, b.desc.Size-left, n)
 	}
-	if n, _ := io.ReadFull(r, (*buf)[:1]); n > 0 {
+	switch n, err := io.ReadFull(r, (*buf)[:1]); {
+	case n > 0:
 		return fmt.Errorf("the source has more than the %d bytes that its manifest says", b.desc.Size)
+	case !errors.Is(err, io.EOF): // a store that verifies reports other bytes here
+		return oci.Transient(fmt.Errorf("the source has other bytes, or fails at its end: %w", err))
 	}
 	return hs.verify(b.desc.Digest.String())
+}
+
+// noteUnpacked ends the measuring of a layer. One that must be unpacked to know its size is
+// read again from the bundle.
+func (w *writer) noteUnpacked(i int, m *sizer, failed error) error {
+	n, ok, err := m.finish(failed)
+	if failed != nil {
+		return failed
+	}
+	if err == nil && !ok {
+		n, err = unpackedSize(io.NewSectionReader(w.f, w.offsets[i], w.p.blobs[i].desc.Size))
+	}
+	if err != nil {
+		return fmt.Errorf("the layer does not unpack: %w", err)
+	}
+	w.unpacked[i] = n
+	return nil
 }
 
 func (w *writer) count(n int64) {
@@ -133,8 +147,8 @@ func (w *writer) count(n int64) {
 	}
 }
 
-// flushEvery is after how many bytes of a blob the kernel is told to start
-// writing, so that the sync at the end finds little left.
+// flushEvery is after how many bytes of a blob the kernel is asked to start writing, so
+// that the sync at the end finds little left.
 const flushEvery = 16 << 20
 
 func (w *writer) flushBehind(i int, written int64, n int) {
@@ -143,18 +157,20 @@ func (w *writer) flushBehind(i int, written int64, n int) {
 	}
 }
 
-// hashes hashes a blob and its chunks. A blob of one chunk is hashed once.
+// hashes hashes a blob and its chunks. A blob of one chunk is hashed once, and one that its
+// store verifies only by chunks.
 type hashes struct {
 	blob, chunk hash.Hash
+	single      bool // the blob is one chunk
 	chunkSize   int64
 	left        int64 // of the current chunk
 	rest        int64 // of the blob
 	table       []byte
 }
 
-func newHashes(chunkSize, size int64, table []byte) *hashes {
-	h := &hashes{chunk: sha256.New(), chunkSize: chunkSize, left: min(chunkSize, size), rest: size, table: table}
-	if size > chunkSize {
+func newHashes(chunkSize, size int64, table []byte, verified bool) *hashes {
+	h := &hashes{chunk: sha256.New(), single: size <= chunkSize, chunkSize: chunkSize, left: min(chunkSize, size), rest: size, table: table}
+	if !h.single && !verified {
 		h.blob = sha256.New()
 	}
 	return h
@@ -180,7 +196,7 @@ func (h *hashes) Write(p []byte) (int, error) {
 
 func (h *hashes) closeChunk() {
 	copy(h.table, h.chunk.Sum(nil))
-	if h.blob == nil {
+	if h.single {
 		return
 	}
 	h.table = h.table[min(len(h.table), bundle.HashSize):]
@@ -190,8 +206,11 @@ func (h *hashes) closeChunk() {
 
 func (h *hashes) verify(want string) error {
 	whole := h.blob
-	if whole == nil {
+	switch {
+	case h.single:
 		whole = h.chunk
+	case whole == nil:
+		return nil
 	}
 	sum := whole.Sum(nil)
 	if got := bundle.FormatDigest([bundle.HashSize]byte(bytes.Clone(sum))); got != want {

@@ -9,6 +9,8 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +79,7 @@ func TestABundleSaysWhatItHolds(t *testing.T) {
 	}
 }
 
-// The same inputs give the same bytes, whatever their order and packing.
+// The same inputs give the same bytes, regardless of their order and packing.
 func TestSameInputsGiveTheSameBytes(t *testing.T) {
 	dir := twoImages(t)
 	kubelet := writeFile(t, "kubelet", "#!/bin/sh\n", 0o755)
@@ -251,8 +253,8 @@ func TestWhatWouldFailOfflineIsRefused(t *testing.T) {
 		"an image without a tag in a layout":        {Options{Sources: []string{"oci:" + untagged}}, "has no tag"},
 		"an image without a name in a layout":       {Options{Sources: []string{"oci:" + unnamed}}, "no name"},
 		"a tag that the registry does not have":     {Options{Sources: []string{"docker://" + host + "/pause:9"}}, "pause:9"},
-		"a platform that an image lacks":            {Options{Sources: []string{"oci:" + dir}, Platforms: []string{"linux/arm64"}}, "has no platform linux/arm64; it has linux/amd64"},
-		"a layout that is none":                     {Options{Sources: []string{"oci:" + t.TempDir()}}, "no OCI image layout"},
+		"a platform that an image does not have":    {Options{Sources: []string{"oci:" + dir}, Platforms: []string{"linux/arm64"}}, "has no platform linux/arm64; it has linux/amd64"},
+		"a layout that is none":                     {Options{Sources: []string{"oci:" + t.TempDir()}}, "not an OCI image layout"},
 		"a tag that the layout does not have":       {Options{Sources: []string{"oci:" + dir + ":v9"}}, "no image called"},
 		"two images of one name":                    {Options{Sources: []string{"oci:" + dir, pauseName + "=oci:" + dir + ":v1"}}, "only one of them"},
 		"a kubelet that does not say its version":   {Options{Sources: []string{"payload:kubelet=" + tool}}, "payload:kubelet@vX.Y.Z="},
@@ -353,6 +355,51 @@ func TestADamagedSourceMakesNoBundle(t *testing.T) {
 	}
 }
 
+// The whole of a large blob is hashed by the registry's client alone.
+func TestARegistryWithOtherBytesMakesNoBundle(t *testing.T) {
+	host, _, _ := testRegistry(t, layoutOf(t, named{appName, image(t, "amd64", gzipLayer(t, 1, 300_000))}))
+	for name, spoil := range map[string]func([]byte) []byte{
+		"whole":          func(b []byte) []byte { return b },
+		"a changed byte": func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"cut off":        func(b []byte) []byte { return b[:len(b)-1] },
+		"too long":       func(b []byte) []byte { return append(b, 'x') },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // what is retried takes some seconds
+			var requests atomic.Int64
+			proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: host}) }}
+			proxy.ModifyResponse = func(r *http.Response) error {
+				if r.Request.Method != http.MethodGet || r.ContentLength < 250_000 {
+					return nil
+				}
+				requests.Add(1)
+				b, err := io.ReadAll(r.Body)
+				if err != nil {
+					return err
+				}
+				b = spoil(b)
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+				r.Header.Set("Content-Length", strconv.Itoa(len(b)))
+				return nil
+			}
+			srv := httptest.NewServer(proxy)
+			t.Cleanup(srv.Close)
+			out := filepath.Join(t.TempDir(), "out")
+			ref := strings.TrimPrefix(srv.URL, "http://") + "/team/app:v1"
+			_, err := Create(t.Context(), out, Options{Sources: []string{"docker://" + ref}, Key: bundletest.Key(1), Version: "1.0.0", ChunkSize: 64 << 10}, nil)
+			if (err == nil) != (name == "whole") {
+				t.Fatalf("got %v", err)
+			}
+			if _, e := os.Stat(out); (e == nil) != (err == nil) {
+				t.Errorf("output: %v, error: %v", e, err)
+			}
+			if requests.Load() == 0 {
+				t.Error("the layer was not read")
+			}
+		})
+	}
+}
+
 func TestALayerThatDoesNotUnpackMakesNoBundle(t *testing.T) {
 	raw := append([]byte{0x1f, 0x8b, 8, 0}, "no gzip at all"...)
 	dir := layoutOf(t, named{appName, image(t, "amd64", staticLayer{raw, raw})})
@@ -362,8 +409,25 @@ func TestALayerThatDoesNotUnpackMakesNoBundle(t *testing.T) {
 	}
 }
 
-// An interrupted build fetches again only what it lacks, trusts nothing
-// that lies there, and ends in the same bytes.
+// The trailer of a large layer says its size; only a check of the layers finds what is
+// wrong within it.
+func TestACheckOfLayersUnpacksThem(t *testing.T) {
+	raw := gzipped(t, textOf(8, 1<<20))
+	raw[len(raw)/2] ^= 0xff
+	dir := layoutOf(t, named{appName, image(t, "amd64", staticLayer{raw, raw})})
+	o := Options{Sources: []string{"oci:" + dir}}
+	r, err := Create(t.Context(), filepath.Join(t.TempDir(), "out"), o, nil)
+	if err != nil || r.Metadata.Images[0].UnpackedSize != 1<<20 {
+		t.Fatalf("%v %+v", err, r)
+	}
+	o.CheckLayers = true
+	if _, err := Create(t.Context(), filepath.Join(t.TempDir(), "out"), o, nil); err == nil || !strings.Contains(err.Error(), "does not unpack") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// An interrupted build fetches only the missing blobs, trusts no file of the unfinished
+// output, and ends in the same bytes.
 func TestAnInterruptedBuildIsTakenUp(t *testing.T) {
 	var images []named
 	for i := range 6 {
@@ -411,7 +475,7 @@ func TestAnInterruptedBuildIsTakenUp(t *testing.T) {
 	}
 }
 
-// What lies in an unfinished output of other inputs never gets into a bundle.
+// Leftovers of a build with other inputs never get into a bundle.
 func TestLeftoversOfAnotherBuildDoNoHarm(t *testing.T) {
 	o := Options{Sources: []string{"oci:" + twoImages(t)}, Key: bundletest.Key(1), Version: "1.0.0"}
 	clean, _ := create(t, o)
@@ -490,6 +554,11 @@ func TestSourcesAreParsed(t *testing.T) {
 	for _, text := range []string{"", "oci:", "payload:x", "cluster:", "manifests:x", "kustomize:x", "tracks:", "resources:", "untagged=oci:dir"} {
 		if got, err := ParseSource(text); err == nil {
 			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	for _, text := range []string{"kubernetes:v1.36.3", "tracks:", "os-image:edge"} {
+		if _, err := ParseSource(text); err == nil || !strings.Contains(err.Error(), "on the command line of refit bundle create, not in a list") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

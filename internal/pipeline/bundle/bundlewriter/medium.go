@@ -44,8 +44,8 @@ func WriteMedium(ctx context.Context, src, dst string, progress func(done, total
 	if err := from.CheckSize(); err != nil {
 		return nil, fmt.Errorf("%s: %w", src, err)
 	}
-	if sameFile(src, dst) {
-		return nil, inputf("%s and %s are the same file", src, dst)
+	if disk, _ := bundlereader.SplitPath(src); sameFile(disk, dst) {
+		return nil, inputf("%s and %s are the same file or device", src, dst)
 	}
 	to, err := openMedium(dst, from.Header().FileSize())
 	if err != nil {
@@ -80,13 +80,37 @@ func renameComplete(from, to string) error {
 	return fsutil.SyncDir(filepath.Dir(to))
 }
 
+// sameFile reports whether both paths are one file, one device, or a device and its partition.
 func sameFile(a, b string) bool {
 	stA, errA := os.Stat(a)
 	stB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(stA, stB)
+	if errA != nil || errB != nil || os.SameFile(stA, stB) {
+		return errA == nil && errB == nil
+	}
+	return sameDevice(sysfsPath(stA), sysfsPath(stB))
 }
 
-// openMedium opens the target for us alone: a device itself, or a new file beside the one
+// sameDevice compares directories of sysfs: that of a partition is in that of its device.
+func sameDevice(a, b string) bool {
+	return a != "" && b != "" && (strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", a+"/"))
+}
+
+// sysfsPath returns the directory of a block device in sysfs, in which those of its partitions
+// are, or "".
+func sysfsPath(st os.FileInfo) string {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || st.Mode()&os.ModeDevice == 0 || st.Mode()&os.ModeCharDevice != 0 {
+		return ""
+	}
+	dev := uint64(sys.Rdev) //nolint:unconvert // the type differs between systems
+	dir, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev)))
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+// openMedium opens the target for us alone: a device itself, or a new file next to the one
 // that is to have the name.
 func openMedium(dst string, size int64) (*os.File, error) {
 	st, err := os.Stat(dst)
@@ -105,14 +129,14 @@ func openMedium(dst string, size int64) (*os.File, error) {
 	return openDevice(dst, st, size)
 }
 
-// openFile makes the file beside, under a name that is always the same: one that a kill
-// left behind is written over by the next try.
+// openFile makes a temporary file next to dst, under a name that is always the same: one
+// that a kill left behind is written over by the next try.
 func openFile(dst string, mode os.FileMode, size int64) (*os.File, error) {
 	if real, err := filepath.EvalSymlinks(dst); err == nil {
 		dst = real
 	}
-	beside := filepath.Join(filepath.Dir(dst), ".refit-"+filepath.Base(dst))
-	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
+	temp := filepath.Join(filepath.Dir(dst), ".refit-"+filepath.Base(dst))
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, inputf("target: %w", err)
 	}
 	room, err := fsutil.RoomAt(filepath.Dir(dst))
@@ -122,14 +146,14 @@ func openFile(dst string, mode os.FileMode, size int64) (*os.File, error) {
 	if room.Free < size {
 		return nil, &SpaceError{Path: filepath.Dir(dst), Needed: size, Free: room.Free}
 	}
-	return os.OpenFile(beside, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	return os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
 func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
 	if by := usedBy(st); by != "" {
 		return nil, &BusyError{dst, by}
 	}
-	// the kernel gives O_EXCL on a device only if nobody else claims it or a
+	// the kernel gives O_EXCL on a device only if no other process claims it or a
 	// partition of it: mounts, swap, volumes
 	f, err := os.OpenFile(dst, os.O_RDWR|os.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -174,11 +198,7 @@ func usedBy(st os.FileInfo) string {
 
 // copyMedium copies everything but the first block, syncs, then that block.
 func copyMedium(ctx context.Context, from *bundlereader.File, src string, to *os.File, progress func(int64)) error {
-	in, err := os.Open(src)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+	in := from.Unverified()
 	size := from.Header().FileSize()
 	if _, err := to.WriteAt(make([]byte, bundle.BlockSize), 0); err != nil {
 		return err
@@ -214,7 +234,7 @@ func copyMedium(ctx context.Context, from *bundlereader.File, src string, to *os
 }
 
 func readBack(ctx context.Context, want *bundle.Header, dst string, progress func(int64)) (*bundle.Header, error) {
-	b, err := bundlereader.OpenPath(dst)
+	b, err := bundlereader.OpenRaw(dst)
 	if err != nil {
 		return nil, fmt.Errorf("read back: %w", err)
 	}

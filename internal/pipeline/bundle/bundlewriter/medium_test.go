@@ -106,7 +106,7 @@ func TestAnInterruptedCopyLeavesAFile(t *testing.T) {
 		t.Errorf("the file that was there has %d bytes", len(got))
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left beside it: %v %v", left, err)
+		t.Errorf("left next to it: %v %v", left, err)
 	}
 }
 
@@ -192,5 +192,28 @@ func TestAMountedDeviceIsRefused(t *testing.T) {
 	var busy *BusyError
 	if !errors.As(err, &busy) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v, want the mount point %s", err, dir)
+	}
+}
+
+// A bundle in a partition is not written over its own device.
+func TestSameDevice(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"/sys/block/sdb", "/sys/block/sdb/sdb1", true}, {"/sys/block/sdb/sdb1", "/sys/block/sdb", true}, {"/sys/block/sdb", "/sys/block/sdb", true},
+		{"/sys/block/sdb/sdb1", "/sys/block/sdb/sdb2", false}, {"/sys/block/sda", "/sys/block/sdaa", false}, {"", "", false}, {"", "/sys/block/sda", false},
+	} {
+		if got := sameDevice(c.a, c.b); got != c.want {
+			t.Errorf("%q and %q: %v", c.a, c.b, got)
+		}
+	}
+	device := loopDevice(t, 1<<20)
+	st, err := os.Stat(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir := sysfsPath(st); filepath.Base(dir) != filepath.Base(device) {
+		t.Errorf("%s is %q in sysfs", device, dir)
 	}
 }

@@ -30,7 +30,12 @@ type Options struct {
 	Groups []GroupRule
 	// ChunkSize in bytes, default bundle.DefaultChunkSize.
 	ChunkSize int64
-	// Warn is told of what is allowed but unwise offline; nil ignores it.
+	// CheckLayers unpacks every layer, so that one that does not unpack is refused here and
+	// not on a node. Without it unpacked sizes come from what gzip and zstd say of
+	// themselves, where they do.
+	CheckLayers bool
+	// Warn gets a warning for each input that is allowed but unwise offline; nil ignores
+	// them.
 	Warn func(string)
 	// Accept is asked before a byte is copied, once it is known what the bundle
 	// would hold (sizes unpacked are not); its error ends the run. May be nil.
@@ -45,7 +50,7 @@ type GroupRule struct {
 	Group   string
 }
 
-// InputError is a mistake in what the caller asked for, not in the world.
+// InputError is a mistake in the caller's input, not a failure of the environment.
 type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }

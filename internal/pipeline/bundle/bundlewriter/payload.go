@@ -1,9 +1,14 @@
 package bundlewriter
 
 import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"debug/elf"
+	"encoding/binary"
 	"io"
 	"regexp"
 	"strings"
@@ -54,7 +59,10 @@ func (p *payloadRoot) readFile(path string) error {
 		return inputf("payload %s: %w", p.name, err)
 	}
 	p.digest = bundle.FormatDigest([bundle.HashSize]byte(h.Sum(nil)))
-	p.platform = elfPlatform(f)
+	p.platform = ProgramPlatform(f)
+	if p.name == bundle.PayloadCNIPlugins {
+		p.platform = pluginsPlatform(f, p.size)
+	}
 	if p.version == "" {
 		p.version = goVersion(f)
 	}
@@ -72,14 +80,50 @@ var elfMachines = map[elf.Machine]string{
 	elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_386: "386", elf.EM_LOONGARCH: "loong64",
 }
 
-// elfPlatform is the platform of a Linux program, "" for other files.
-func elfPlatform(r io.ReaderAt) string {
-	f, err := elf.NewFile(r)
-	if err != nil {
+// elfHeadSize is how many bytes of a program name its machine.
+const elfHeadSize = 20
+
+// ProgramPlatform is the platform of a Linux program, "" for other files.
+func ProgramPlatform(r io.ReaderAt) string {
+	head := make([]byte, elfHeadSize)
+	if _, err := r.ReadAt(head, 0); err != nil || string(head[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		return ""
 	}
-	if arch := elfMachines[f.Machine]; arch != "" {
+	var order binary.ByteOrder = binary.LittleEndian
+	if elf.Data(head[elf.EI_DATA]) == elf.ELFDATA2MSB {
+		order = binary.BigEndian
+	}
+	if arch := elfMachines[elf.Machine(order.Uint16(head[elfHeadSize-2:]))]; arch != "" {
 		return "linux/" + arch
+	}
+	return ""
+}
+
+// maxPlugins bounds the files of a tar that are checked for a program.
+const maxPlugins = 64
+
+// pluginsPlatform is the platform of the first program in a tar, compressed by gzip or not;
+// "" if there is none.
+func pluginsPlatform(r io.ReaderAt, size int64) string {
+	raw := bufio.NewReader(io.NewSectionReader(r, 0, size))
+	var in io.Reader = raw
+	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(raw)
+		if err != nil {
+			return ""
+		}
+		in = z
+	}
+	tr := tar.NewReader(in)
+	for range maxPlugins {
+		if _, err := tr.Next(); err != nil {
+			return ""
+		}
+		head := make([]byte, elfHeadSize)
+		n, err := io.ReadFull(tr, head)
+		if p := ProgramPlatform(bytes.NewReader(head[:n])); err == nil && p != "" {
+			return p
+		}
 	}
 	return ""
 }

@@ -34,8 +34,10 @@ type blobPlan struct {
 
 // plan is everything known before the first layer is read.
 type plan struct {
-	meta  bundle.Metadata
-	blobs []blobPlan
+	// checkLayers unpacks every layer.
+	checkLayers bool
+	meta        bundle.Metadata
+	blobs       []blobPlan
 	// table has the size of the chunk table, header that of the whole header
 	table  int64
 	header int64
@@ -59,7 +61,7 @@ func (c *collector) add(d ocispec.Descriptor, store oci.Store, rank int, user st
 	have.rank = min(have.rank, rank)
 	have.measure = have.measure || rank == rankLayer
 	if oci.IsRemote(have.store) && !oci.IsRemote(store) {
-		have.store = store // what lies on this machine need not be fetched
+		have.store = store // a local blob need not be fetched
 	}
 	return nil
 }
@@ -92,7 +94,7 @@ func makePlan(ctx context.Context, in *inputs, o *Options) (*plan, error) {
 			return nil, err
 		}
 	}
-	p := &plan{}
+	p := &plan{checkLayers: o.CheckLayers}
 	index := p.order(c, graphs, payloads)
 	p.describe(images, graphs, payloads, index, o)
 	if err := p.label(o); err != nil {
@@ -176,9 +178,9 @@ func walkAll(ctx context.Context, images []oci.Root, platforms []string) ([]oci.
 	return graphs, g.Wait()
 }
 
-// order puts the blobs in the order of the file: by rank, and within a rank by
-// the first image or payload that uses them, so that it depends on what is in
-// the bundle and not on how the sources were named.
+// order puts the blobs in the order of the file: by rank, and within a rank by the first
+// image or payload that uses them. The order depends on the contents of the bundle, not on
+// the names of the sources.
 func (p *plan) order(c *collector, graphs []oci.Graph, payloads []payloadRoot) map[string]int {
 	index := map[string]int{}
 	take := func(rank int, digest string) {

@@ -33,10 +33,13 @@ const (
 )
 
 // notYet are kinds of sources that are planned.
-var notYet = map[string]bool{"manifests": true, "chart": true, "kustomize": true, "cluster": true, "tracks": true}
+var notYet = map[string]bool{"manifests": true, "chart": true, "kustomize": true, "cluster": true}
+
+// expanded are kinds that the command line replaces by others, so that lists cannot have them.
+var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, tracks:[FILE], os-image:NAME"
 
 // Source is one thing to put into a bundle.
 type Source struct {
@@ -62,6 +65,9 @@ func ParseSource(s string) (Source, error) {
 	kind, rest, ok := strings.Cut(s, ":")
 	if notYet[kind] {
 		return Source{}, inputf("source %q: %s: is not available yet; use %s", s, kind, sourceHelp)
+	}
+	if expanded[kind] {
+		return Source{}, inputf("source %q: name %s: on the command line of refit bundle create, not in a list", s, kind)
 	}
 	src := Source{Kind: kind, Path: rest}
 	if !ok || !src.split(rest) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // Learn makes a range of what single nodes took: the shortest and the longest,
@@ -24,29 +23,42 @@ func Learn(took []time.Duration) rollout.Range {
 // ETA is when an update is expected to be done.
 type ETA struct {
 	Earliest, Latest time.Time
-	// Samples is the number of nodes it was learned from.
+	// Samples is the number of nodes it was learned from. It is 0 while nodes of a role that
+	// must still move were never timed in this cluster: their times are those of the lab.
 	Samples int
 }
 
-// Estimate says when an update will be done if nothing holds it up; ok is false
-// while no node of a role that must still move was ever timed, when no window
-// is long enough, and when there is nothing left.
+// labTimes are for the first update of a cluster. Low is what nodes took in refit's lab
+// (docs/evidence.md, the demo). High leaves room for slower machines, for drains of usual
+// workloads and for kubeadm's own way of a control plane.
+var labTimes = rollout.Learned{
+	ControlPlane: rollout.Range{Low: 30 * time.Second, High: 5 * time.Minute},
+	Worker:       rollout.Range{Low: 20 * time.Second, High: 4 * time.Minute},
+}
+
+// Estimate predicts when an update will be done if nothing delays it. ok is false if no
+// window is long enough, and if no node is left.
 func Estimate(in rollout.Input, stages rollout.Stages) (eta ETA, ok bool) {
 	work := remaining(in, stages)
-	roles := map[string]bool{}
+	times, samples := map[string]rollout.Range{}, 0
+	known := true
 	for _, w := range work {
-		roles[w.role] = true
-	}
-	for role := range roles {
-		r := in.Learned.Of(role)
-		if r.Samples == 0 {
-			return eta, false
+		if _, twice := times[w.role]; twice {
+			continue
 		}
-		eta.Samples += r.Samples
+		r := in.Learned.ForRole(w.role)
+		samples += r.Samples
+		if r.Samples == 0 {
+			r, known = labTimes.ForRole(w.role), false
+		}
+		times[w.role] = r
+	}
+	if known {
+		eta.Samples = samples
 	}
 	var okLow, okHigh bool
-	eta.Earliest, okLow = predict(in, work, func(role string) time.Duration { return in.Learned.Of(role).Low })
-	eta.Latest, okHigh = predict(in, work, func(role string) time.Duration { return in.Learned.Of(role).High })
+	eta.Earliest, okLow = predictEnd(in, work, func(role string) time.Duration { return times[role].Low })
+	eta.Latest, okHigh = predictEnd(in, work, func(role string) time.Duration { return times[role].High })
 	return eta, okLow && okHigh && len(work) > 0
 }
 
@@ -81,7 +93,7 @@ func remaining(in rollout.Input, stages rollout.Stages) []*queue {
 	var q *queue // of the node before: the plan goes pool by pool
 	for i := range in.Plan.Nodes {
 		np := &in.Plan.Nodes[i]
-		if !rollout.Moves(stages.At(i)) {
+		if !rollout.Moves(stages.ByIndex(i)) {
 			continue
 		}
 		if k := (key{np.Wave, np.Pool}); q == nil || q.of != k {
@@ -92,13 +104,13 @@ func remaining(in rollout.Input, stages rollout.Stages) []*queue {
 				out = append(out, q)
 			}
 		}
-		q.add(in.Now, np, in.At(i))
+		q.addNode(in.Now, np, in.NodeAt(i))
 	}
 	return out
 }
 
-// add puts a node into its group.
-func (q *queue) add(now time.Time, np *model.NodePlan, n *rollout.Node) {
+// addNode puts a node into its group.
+func (q *queue) addNode(now time.Time, np *model.NodePlan, n *rollout.Node) {
 	l := &q.line
 	name, soak := "rest", l.Soak
 	switch {
@@ -121,14 +133,14 @@ func (q *queue) add(now time.Time, np *model.NodePlan, n *rollout.Node) {
 	}
 }
 
-// predict walks through the queues; those of one wave run side by side.
-func predict(in rollout.Input, work []*queue, took func(role string) time.Duration) (time.Time, bool) {
+// predictEnd walks through the queues; those of one wave run side by side.
+func predictEnd(in rollout.Input, work []*queue, took func(role string) time.Duration) (time.Time, bool) {
 	t, waveEnd, wave := in.Now, in.Now, -1
 	for _, q := range work {
 		if q.of.wave != wave {
 			t, wave = waveEnd, q.of.wave
 		}
-		end, ok := q.end(t, took(q.role))
+		end, ok := q.endsAt(t, took(q.role))
 		if !ok {
 			return t, false
 		}
@@ -139,8 +151,8 @@ func predict(in rollout.Input, work []*queue, took func(role string) time.Durati
 	return waveEnd, true
 }
 
-// end of a queue that begins at t, if a node takes so long.
-func (q *queue) end(t time.Time, took time.Duration) (time.Time, bool) {
+// endsAt of a queue that begins at t, if a node takes so long.
+func (q *queue) endsAt(t time.Time, took time.Duration) (time.Time, bool) {
 	elapsed := min(q.elapsed, took)
 	for _, g := range q.groups {
 		budget := max(1, q.line.Budget)
@@ -152,21 +164,21 @@ func (q *queue) end(t time.Time, took time.Duration) (time.Time, bool) {
 			t, rounds, elapsed = t.Add(took-elapsed+g.soak), rounds-1, 0
 		}
 		var ok bool
-		if t, ok = walk(q.line.Windows, t, rounds, took, took+g.soak); !ok {
+		if t, ok = addRounds(q.line.Windows, t, rounds, took, took+g.soak); !ok {
 			return t, false
 		}
 	}
 	return t, true
 }
 
-// walk takes so many rounds, each of which begins in a window that has room for
+// addRounds takes so many rounds, each of which begins in a window that has room for
 // it, and ends after another length.
-func walk(ws []window.Window, t time.Time, rounds int, took, length time.Duration) (time.Time, bool) {
+func addRounds(ws []rollout.Window, t time.Time, rounds int, took, length time.Duration) (time.Time, bool) {
 	if len(ws) == 0 {
 		return t.Add(time.Duration(rounds) * length), true
 	}
 	for guard := 0; rounds > 0; guard++ {
-		f := window.FitIn(ws, t, took, took)
+		f := rollout.FitWindows(ws, t, took, took)
 		switch {
 		case guard > 1000:
 			return t, false
@@ -183,13 +195,12 @@ func walk(ws []window.Window, t time.Time, rounds int, took, length time.Duratio
 	return t, true
 }
 
-// Steady keeps an estimate that still holds: one that moved by less than a tenth
-// of what is left, or a minute, is the old one, so that it is not written anew
-// at every look.
-func Steady(old, fresh ETA, now time.Time) ETA {
+// KeepSteady returns the old estimate if the new one differs by less than a tenth of the
+// remaining time, or a minute, so that the status is not written at every reconcile.
+func KeepSteady(old, fresh ETA, now time.Time) ETA {
 	bound := max(time.Minute, fresh.Latest.Sub(now)/10)
 	near := func(a, b time.Time) bool { return a.Sub(b).Abs() <= bound }
-	if near(old.Earliest, fresh.Earliest) && near(old.Latest, fresh.Latest) {
+	if (old.Samples == 0) == (fresh.Samples == 0) && near(old.Earliest, fresh.Earliest) && near(old.Latest, fresh.Latest) {
 		return old
 	}
 	return fresh

@@ -14,7 +14,6 @@ import (
 
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden stories anew")
@@ -56,7 +55,7 @@ var outlines = map[string]func() rollout.Input{
 		return learned(input(3, 7, func(p *rollout.Pool) {
 			p.Budget, p.Canary, p.CanarySoak, p.Soak = 3, rollout.Amount{Value: 2}, 10*time.Minute, time.Minute
 			p.Zones, p.Attempts, p.Undo, p.MaxFailures = true, 3, true, 2
-			p.Windows = []window.Window{{Days: []time.Weekday{time.Friday, time.Saturday}, Start: 22 * 60, Duration: 4 * time.Hour, Zone: time.UTC}, {Start: 3 * 60, Duration: 30 * time.Minute, Zone: time.UTC}}
+			p.Windows = []rollout.Window{{Days: []time.Weekday{time.Friday, time.Saturday}, Start: 22 * 60, Duration: 4 * time.Hour, Zone: time.UTC}, {Start: 3 * 60, Duration: 30 * time.Minute, Zone: time.UTC}}
 		}))
 	},
 	"two etcd members": func() rollout.Input { return input(2, 0, nil) },
@@ -64,15 +63,15 @@ var outlines = map[string]func() rollout.Input{
 		return input(1, 1, func(p *rollout.Pool) { p.Invalid = "there is no time zone \"Mars\"" })
 	},
 	"an etcd somewhere else": func() rollout.Input { in := input(3, 0, nil); in.ControlPlane.Etcd = nil; return in },
-	"a rollback says that etcd is not taken back": func() rollout.Input {
+	"a rollback says that etcd is not downgraded": func() rollout.Input {
 		in := input(3, 0, nil)
 		in.Plan.Nodes[0].From, in.Plan.Nodes[0].To = "v1.36.3", "v1.36.1"
 		return in
 	},
-	"what cannot be undone is said beforehand": func() rollout.Input {
+	"what cannot be undone is predicted": func() rollout.Input {
 		in := input(3, 1, func(p *rollout.Pool) { p.Undo = true })
 		in.Plan.Nodes[0].PointOfNoReturn = "kubeadm"
-		in.Plan.Nodes[0].Steps[0].NotReversible = "kubeadm does not take a control plane back"
+		in.Plan.Nodes[0].Steps[0].NotReversible = "kubeadm cannot downgrade a control plane"
 		return in
 	},
 }
@@ -82,11 +81,11 @@ func TestOutlines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := strings.Join(Outline(of()), "\n") + "\n"
-			for _, v := range Foresee(of()) {
+			for _, v := range Predict(of()) {
 				if !v.Waiting {
-					t.Errorf("what is foreseen never keeps an update from starting: %+v", v)
+					t.Errorf("a prediction never blocks the start of an update: %+v", v)
 				}
-				got += "foreseen " + v.Reason + ": " + v.Message + "\n"
+				got += "predicted " + v.Reason + ": " + v.Message + "\n"
 			}
 			file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "-")+".golden")
 			if *updateGolden {
@@ -109,31 +108,31 @@ func TestEstimate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		in        rollout.Input
-		low, high time.Duration // 0: nothing is said
+		low, high time.Duration
 	}{
-		"nothing was ever timed":                      {input(1, 2, nil), 0, 0},
+		"nothing was ever timed: the lab's times":     {input(1, 2, nil), 70 * time.Second, 13 * time.Minute},
 		"control planes one by one, then the workers": {learned(input(3, 4, nil)), 16 * time.Minute, 26 * time.Minute},
 		"workers side by side":                        {learned(input(0, 5, func(p *rollout.Pool) { p.Budget = 2 })), 3 * time.Minute, 6 * time.Minute},
 		"each round soaks":                            {learned(input(0, 4, func(p *rollout.Pool) { p.Budget, p.Soak = 2, 10*time.Minute })), 22 * time.Minute, 24 * time.Minute},
 		"the canary goes and soaks before":            {learned(input(0, 3, func(p *rollout.Pool) { p.Budget, p.Canary, p.CanarySoak = 2, rollout.Amount{Value: 1}, time.Hour })), 62 * time.Minute, 64 * time.Minute},
 		"zones one after another":                     {learned(input(0, 4, func(p *rollout.Pool) { p.Budget, p.Zones = 4, true })), 2 * time.Minute, 4 * time.Minute},
 		"what does not fit goes the next day": {learned(input(0, 3, func(p *rollout.Pool) {
-			p.Windows = []window.Window{{Start: 12 * 60, Duration: 4 * time.Minute, Zone: time.UTC}}
+			p.Windows = []rollout.Window{{Start: 12 * 60, Duration: 4 * time.Minute, Zone: time.UTC}}
 		})), time.Hour + 3*time.Minute, 25*time.Hour + 2*time.Minute},
 	} {
 		eta, ok := Estimate(tc.in, rollout.StagesOf(tc.in))
-		if ok != (tc.high > 0) {
-			t.Errorf("%s: ok %t", name, ok)
+		if timed := !strings.HasPrefix(name, "nothing"); !ok || timed != (eta.Samples > 0) {
+			t.Errorf("%s: ok %t, %+v", name, ok, eta)
 			continue
 		}
-		if ok && (eta.Earliest.Sub(start) != tc.low || eta.Latest.Sub(start) != tc.high) {
+		if eta.Earliest.Sub(start) != tc.low || eta.Latest.Sub(start) != tc.high {
 			t.Errorf("%s: %s to %s, want %s to %s", name, eta.Earliest.Sub(start), eta.Latest.Sub(start), tc.low, tc.high)
 		}
 	}
 }
 
-// What has begun counts for what is left of it; what is done, for nothing.
-func TestEstimateOfWhatHasBegun(t *testing.T) {
+// A started node counts for the rest of its work, and a finished node does not count.
+func TestEstimateOfStartedNodes(t *testing.T) {
 	t.Parallel()
 	in := learned(input(0, 3, nil))
 	done := in.Nodes["w1"]
@@ -171,16 +170,20 @@ func TestSteady(t *testing.T) {
 	t.Parallel()
 	old := ETA{start.Add(10 * time.Minute), start.Add(20 * time.Minute), 3}
 	near := ETA{start.Add(11 * time.Minute), start.Add(21 * time.Minute), 3}
+	lab := ETA{near.Earliest, near.Latest, 0}
 	far := ETA{start.Add(10 * time.Minute), start.Add(30 * time.Minute), 4}
-	if got := Steady(old, near, start); got != old {
+	if got := KeepSteady(old, near, start); got != old {
 		t.Errorf("%+v", got)
 	}
-	if got := Steady(old, far, start); got != far {
+	if got := KeepSteady(lab, near, start); got != near {
+		t.Errorf("the source of an estimate changed: %+v", got)
+	}
+	if got := KeepSteady(old, far, start); got != far {
 		t.Errorf("%+v", got)
 	}
 }
 
-// Whatever is left to do, an estimate ends, and earliest is not after latest.
+// For any remaining work, an estimate has an end, and earliest is not after latest.
 func TestEveryEstimate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := learned(input(rapid.IntRange(0, 3).Draw(t, "cps"), rapid.IntRange(1, 500).Draw(t, "workers"), func(p *rollout.Pool) {
@@ -188,7 +191,7 @@ func TestEveryEstimate(t *testing.T) {
 			p.Canary = rollout.Amount{Value: rapid.IntRange(0, 5).Draw(t, "canary")}
 			p.Soak = time.Duration(rapid.IntRange(0, 90).Draw(t, "soak")) * time.Minute
 			if rapid.Bool().Draw(t, "windows") {
-				p.Windows = []window.Window{{Start: rapid.IntRange(0, 24*60-1).Draw(t, "opens"), Duration: time.Duration(rapid.IntRange(1, 300).Draw(t, "length")) * time.Minute, Zone: time.UTC}}
+				p.Windows = []rollout.Window{{Start: rapid.IntRange(0, 24*60-1).Draw(t, "opens"), Duration: time.Duration(rapid.IntRange(1, 300).Draw(t, "length")) * time.Minute, Zone: time.UTC}}
 			}
 		}))
 		if eta, ok := Estimate(in, rollout.StagesOf(in)); ok && (eta.Latest.Before(eta.Earliest) || eta.Earliest.Before(start)) {

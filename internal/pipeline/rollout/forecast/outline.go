@@ -9,10 +9,9 @@ import (
 
 	"github.com/refit-dev/refit/internal/text"
 
-	"github.com/refit-dev/refit/internal/kubeversion"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // Reason words; the catalogue of the API has the same.
@@ -23,10 +22,10 @@ const (
 	reasonEtcdNotDowngraded    = "EtcdNotDowngraded"
 )
 
-// Outline says in sentences how a plan will be rolled out: waves, canaries,
-// zones, windows, what happens to a node that fails, and how long it takes. It
-// is printed beside the plan and is no part of it: a pool may be changed at any
-// time, and time is never approved.
+// Outline says in sentences how a plan will be rolled out: waves, canaries, zones,
+// windows, what happens to a node that fails, and how long it takes. It is printed next to
+// the plan and is no part of it: a pool may be changed at any time, and time is never
+// approved.
 func Outline(in rollout.Input) []string {
 	stages := rollout.StagesOf(in)
 	queues := rollout.Queues(in, stages)
@@ -35,7 +34,7 @@ func Outline(in rollout.Input) []string {
 		out = append(out, poolLine(in, queues[g.pool], g))
 	}
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		out = append(out, paceLines(in.Now, queues[name])...)
+		out = append(out, policyLines(in.Now, queues[name])...)
 	}
 	return append(out, timeLine(in, stages)...)
 }
@@ -54,8 +53,8 @@ func controlPlaneLines(in rollout.Input) []string {
 	if len(names) > 1 {
 		s += "; one at a time, each only while all others are healthy"
 	}
-	if len(in.ControlPlane.Etcd) > 2 { // who is away meanwhile is said in the nodes' notes
-		s += "; " + rollout.AwayClause(in.ControlPlane.Etcd, in.ControlPlanes())
+	if len(in.ControlPlane.Etcd) > 2 { // the nodes' notes say when the API server is unavailable
+		s += "; " + rollout.APIServerClause(in.ControlPlane.Etcd, in.ControlPlanes())
 	}
 	return []string{s}
 }
@@ -89,15 +88,15 @@ func poolLine(in rollout.Input, l rollout.Queue, g *workers) string {
 	s := fmt.Sprintf("pool %s (wave %d): %s, at most %d unavailable at once", g.pool, g.wave, text.Count(len(g.nodes), "worker"), l.Budget)
 	if len(l.Canary) > 0 {
 		names := slices.Sorted(maps.Keys(l.Canary))
-		s += "; first the canary " + few(names)
+		s += "; first the canary " + firstFive(names)
 		if l.CanarySoak > 0 {
-			s += ", then " + window.Span(l.CanarySoak) + " of watching"
+			s += ", then " + rollout.FormatDuration(l.CanarySoak) + " of watching"
 		}
 	}
 	if l.Zones {
 		zones, order := map[string]int{}, []string{}
 		for _, i := range l.Workers {
-			z := in.At(i).Zone
+			z := in.NodeAt(i).Zone
 			if zones[z]++; zones[z] == 1 {
 				order = append(order, z)
 			}
@@ -114,11 +113,11 @@ func poolLine(in rollout.Input, l rollout.Queue, g *workers) string {
 	return s
 }
 
-// paceLines: windows, soak, and what becomes of a node that fails.
-func paceLines(now time.Time, l rollout.Queue) []string {
+// policyLines: windows, soak, and what becomes of a node that fails.
+func policyLines(now time.Time, l rollout.Queue) []string {
 	var out []string
 	if l.Soak > 0 {
-		out = append(out, fmt.Sprintf("pool %s: each node is watched for %s before another takes its place", l.Name, window.Span(l.Soak)))
+		out = append(out, fmt.Sprintf("pool %s: each node is watched for %s before another takes its place", l.Name, rollout.FormatDuration(l.Soak)))
 	}
 	if l.Invalid != "" {
 		out = append(out, fmt.Sprintf("pool %s: no node starts: %s", l.Name, l.Invalid))
@@ -128,11 +127,11 @@ func paceLines(now time.Time, l rollout.Queue) []string {
 		for _, w := range l.Windows {
 			names = append(names, w.String())
 		}
-		out = append(out, fmt.Sprintf("pool %s: nodes start only in the windows %s; %s", l.Name, strings.Join(names, " and "), window.Openness(l.Windows, now)))
+		out = append(out, fmt.Sprintf("pool %s: nodes start only in the windows %s; %s", l.Name, strings.Join(names, " and "), rollout.DescribeWindows(l.Windows, now)))
 	}
 	then := "stays cordoned"
 	if l.Undo {
-		then = "is taken back where every step can be"
+		then = "is undone if all its steps are reversible"
 	}
 	tries := ""
 	if l.Attempts > 1 {
@@ -143,30 +142,31 @@ func paceLines(now time.Time, l rollout.Queue) []string {
 
 func timeLine(in rollout.Input, stages rollout.Stages) []string {
 	eta, ok := Estimate(in, stages)
-	switch {
-	case ok:
-		return []string{fmt.Sprintf("takes about %s to %s from now, learned from %s of this cluster",
-			window.Span(eta.Earliest.Sub(in.Now).Round(time.Minute)), window.Span(eta.Latest.Sub(in.Now).Round(time.Minute)), text.Count(eta.Samples, "node"))}
-	case len(in.Plan.Nodes) > 0:
-		return []string{"how long it takes is not known: not every kind of node was timed in this cluster yet"}
+	if !ok {
+		return nil
 	}
-	return nil
+	source := "learned from " + text.Count(eta.Samples, "node") + " of this cluster"
+	if eta.Samples == 0 {
+		source = "by the times of refit's lab: not every kind of node was timed in this cluster yet"
+	}
+	return []string{fmt.Sprintf("takes about %s to %s from now, %s",
+		rollout.FormatDuration(eta.Earliest.Sub(in.Now).Round(time.Minute)), rollout.FormatDuration(eta.Latest.Sub(in.Now).Round(time.Minute)), source)}
 }
 
-// few names the first of many.
-func few(names []string) string { return text.FirstOf(names, 5, ", ") }
+// firstFive names the first of many.
+func firstFive(names []string) string { return text.FirstOf(names, 5, ", ") }
 
-// Foresee says before the start what will not be as smooth as one may hope: the
-// API server away, what cannot be undone, etcd that is not taken back.
-func Foresee(in rollout.Input) []model.Verdict {
-	var out []model.Verdict
+// Predict reports known disruptions before the start: the API server is unavailable, a
+// step is not reversible, etcd is not downgraded.
+func Predict(in rollout.Input) []model.Blocker {
+	var out []model.Blocker
 	cps := in.ControlPlanes()
 	for _, np := range in.Plan.Nodes {
 		if np.Role == model.RoleControlPlane && movedByKubeadm(np) {
-			out = append(out, foreseeControlPlane(in.ControlPlane.Etcd, cps, np)...)
+			out = append(out, predictControlPlane(in.ControlPlane.Etcd, cps, np)...)
 		}
 		if in.Pools[np.Pool].Undo && np.PointOfNoReturn != "" {
-			out = append(out, model.Verdict{Reason: reasonNotReversible, Object: "Node/" + np.Node, Waiting: true,
+			out = append(out, model.Blocker{Reason: reasonNotReversible, Object: "Node/" + np.Node, Waiting: true,
 				Message: fmt.Sprintf("node %s is not undone if it fails in step %s or later, although pool %s asks for it: %s", np.Node, np.PointOfNoReturn, np.Pool, reasonOf(np))})
 		}
 	}
@@ -184,28 +184,28 @@ func reasonOf(np model.NodePlan) string {
 			return s.NotReversible
 		}
 	}
-	return "it cannot be taken back"
+	return "it is not reversible"
 }
 
-func foreseeControlPlane(etcd map[string]bool, controlPlanes int, np model.NodePlan) []model.Verdict {
-	var out []model.Verdict
+func predictControlPlane(etcd map[string]bool, controlPlanes int, np model.NodePlan) []model.Blocker {
+	var out []model.Blocker
 	switch {
 	case controlPlanes < 2:
-		out = append(out, about(np.Node, reasonAPIServerUnavailable, " is the only control-plane node: the API server is away while it moves; workloads go on, and its agent reports afterwards"))
-	case len(etcd) == 2 && has(etcd, np.Node):
-		out = append(out, about(np.Node, reasonEtcdQuorum, " runs one of two etcd members: while it moves the other has no quorum, and the API server hangs"))
+		out = append(out, nodeBlocker(np.Node, reasonAPIServerUnavailable, " is the only control-plane node: the API server is unavailable while it moves; workloads continue to run, and its agent reports afterwards"))
+	case len(etcd) == 2 && isMember(etcd, np.Node):
+		out = append(out, nodeBlocker(np.Node, reasonEtcdQuorum, " runs one of two etcd members: while it moves the other has no quorum, and the API server hangs"))
 	}
-	if kubeversion.Less(np.To, np.From) {
-		out = append(out, about(np.Node, reasonEtcdNotDowngraded, " goes back to "+np.To+", and kubeadm does not take etcd back: it keeps its version and its data"))
+	if componentversion.LessKubernetes(np.To, np.From) {
+		out = append(out, nodeBlocker(np.Node, reasonEtcdNotDowngraded, " is downgraded to "+np.To+", and kubeadm does not downgrade etcd: it keeps its version and its data"))
 	}
 	return out
 }
 
-func has(etcd map[string]bool, node string) bool {
+func isMember(etcd map[string]bool, node string) bool {
 	_, ok := etcd[node]
 	return ok
 }
 
-func about(node, reason, message string) model.Verdict {
-	return model.Verdict{Reason: reason, Message: "node " + node + message, Object: "Node/" + node, Waiting: true}
+func nodeBlocker(node, reason, message string) model.Blocker {
+	return model.Blocker{Reason: reason, Message: "node " + node + message, Object: "Node/" + node, Waiting: true}
 }

@@ -4,32 +4,30 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 // staging is a pool of so many workers that boot something else.
 func staging(n int) []*member {
 	out := workersOf("edge", n)
 	for _, m := range out {
-		m.Ahead = &Ahead{}
+		m.Staging = &Staging{}
 	}
 	return out
 }
 
 func init() {
-	stories["what nodes boot next lies ready on them before they are taken, two at a time"] = func() story {
+	stories["what nodes boot next is staged on them before their update, two at a time"] = func() story {
 		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging = 2 }), staging(5)...)}
 	}
-	stories["a registry that is away costs nothing: no node is taken until it is back"] = func() story {
+	stories["an unreachable registry costs nothing: no node starts until it is back"] = func() story {
 		w := staging(3)
 		for _, m := range w {
-			m.Ahead.Problem = "registry.example does not answer"
+			m.Staging.Problem = "registry.example does not answer"
 		}
 		return story{cluster: newCluster(pool(func(p *Pool) { p.Staging = 1 }), w...), happens: func(_ *cluster, look int) {
 			for _, m := range w {
 				if look == 6 {
-					m.Ahead.Problem = ""
+					m.Staging.Problem = ""
 				}
 			}
 		}}
@@ -43,37 +41,37 @@ func init() {
 	}
 	stories["outside its window a pool makes ready, and takes no node"] = func() story {
 		return story{cluster: newCluster(pool(func(p *Pool) {
-			p.Staging, p.Windows = 5, []window.Window{{Start: 12*60 + 5, Duration: 60 * time.Minute, Zone: time.UTC}}
+			p.Staging, p.Windows = 5, []Window{{Start: 12*60 + 5, Duration: 60 * time.Minute, Zone: time.UTC}}
 		}), staging(2)...)}
 	}
 }
 
-// A node that was told and is not at it any more keeps no other from its turn: the pool
-// would stand still, and a hold would not help.
-func TestWhoIsAwayIsNotWaitedFor(t *testing.T) {
+// A node that was asked to stage and no longer works on it does not delay the others. If it
+// did, the pool would stand still, and a hold would not help.
+func TestAnUnreachableNodeDelaysNoStaging(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		away func(*Node)
 		next bool
 	}{
-		"one that is at it has the only place":      {func(*Node) {}, false},
-		"one that is not Ready any more has not":    {func(n *Node) { n.Ready = false }, true},
-		"one that a person holds has not":           {func(n *Node) { n.Held = true }, true},
-		"one whose agent is not heard has not":      {func(n *Node) { n.AgentHeartbeatLost = true }, true},
-		"one that cannot, and tries, has not":       {func(n *Node) { n.Ahead.Problem = "no room" }, true},
-		"one that has left the cluster has not":     {func(n *Node) { n.Gone = true }, true},
-		"one that has it ready has not":             {func(n *Node) { n.Ahead.Ready = true }, true},
-		"one that somebody cordoned is still at it": {func(n *Node) { n.Unschedulable = true }, false},
+		"one that is at it has the only place":   {func(*Node) {}, false},
+		"one that is not Ready any more has not": {func(n *Node) { n.Ready = false }, true},
+		"one that a person holds has not":        {func(n *Node) { n.OnHold = true }, true},
+		"one whose agent is not heard has not":   {func(n *Node) { n.AgentHeartbeatLost = true }, true},
+		"one that cannot, and tries, has not":    {func(n *Node) { n.Staging.Problem = "no room" }, true},
+		"one that has left the cluster has not":  {func(n *Node) { n.Gone = true }, true},
+		"one that has it ready has not":          {func(n *Node) { n.Staging.Ready = true }, true},
+		"a cordoned node still stages":           {func(n *Node) { n.Unschedulable = true }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := staging(2)
-			w[0].Ahead.Told = true
+			w[0].Staging.Ordered = true
 			tc.away(&w[0].Node)
 			d := Next(newCluster(pool(func(p *Pool) { p.Staging = 1 }), w...).facts())
-			told := slices.ContainsFunc(d.Actions, func(a Action) bool { return a.Verb == Stage && a.Node == "w2" })
-			if told != tc.next {
-				t.Errorf("w2 is told: %t, want %t: %+v", told, tc.next, d.Actions)
+			staged := slices.ContainsFunc(d.Actions, func(a Action) bool { return a.Verb == Stage && a.Node == "w2" })
+			if staged != tc.next {
+				t.Errorf("w2 is asked to stage: %t, want %t: %+v", staged, tc.next, d.Actions)
 			}
 		})
 	}
@@ -84,14 +82,14 @@ func TestWhoIsAwayIsNotWaitedFor(t *testing.T) {
 func TestReadyBeforeTaken(t *testing.T) {
 	for _, limit := range []int{0, 1, 3, 100} {
 		w := staging(12)
-		w[3].Held, w[5].Ready = true, false
+		w[3].OnHold, w[5].Ready = true, false
 		c := newCluster(pool(func(p *Pool) { p.Staging, p.Budget = limit, 4 }), w...)
 		for range 200 {
 			in := c.facts()
 			d := Next(in)
 			going := 0
 			for _, m := range w {
-				if m.Ahead.Told && !m.Ahead.Ready {
+				if m.Staging.Ordered && !m.Staging.Ready {
 					going++
 				}
 			}
@@ -99,10 +97,10 @@ func TestReadyBeforeTaken(t *testing.T) {
 				switch m := c.truth[a.Node]; {
 				case a.Verb == Stage:
 					going++
-					if m.Held || !m.Ready || m.Started {
-						t.Fatalf("limit %d: %s is told to", limit, a.Node)
+					if m.OnHold || !m.Ready || m.Started {
+						t.Fatalf("limit %d: %s is asked to stage", limit, a.Node)
 					}
-				case a.Verb == Cordon && !m.Ahead.Ready:
+				case a.Verb == Cordon && !m.Staging.Ready:
 					t.Fatalf("limit %d: %s is taken and has nothing ready", limit, a.Node)
 				}
 			}
@@ -112,8 +110,8 @@ func TestReadyBeforeTaken(t *testing.T) {
 			c.obey(d)
 			c.pass(30 * time.Second)
 		}
-		if n := slices.IndexFunc(w, func(m *member) bool { return !m.AtTarget && !m.Held && m.Ready }); n >= 0 {
-			t.Fatalf("limit %d: %s never moved: %+v", limit, w[n].Name, w[n].Ahead)
+		if n := slices.IndexFunc(w, func(m *member) bool { return !m.AtTarget && !m.OnHold && m.Ready }); n >= 0 {
+			t.Fatalf("limit %d: %s never moved: %+v", limit, w[n].Name, w[n].Staging)
 		}
 	}
 }
