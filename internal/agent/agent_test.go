@@ -43,7 +43,7 @@ type fakeAPI struct {
 	people  people
 }
 
-func (f *fakeAPI) Event(_ context.Context, reason, message string) error {
+func (f *fakeAPI) EmitEvent(_ context.Context, reason, message string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, reason+": "+message)
@@ -126,11 +126,11 @@ type fakeRuntime struct {
 	busy int
 }
 
-func (r *fakeRuntime) Present(context.Context) (out []pin.Present, err error) {
+func (r *fakeRuntime) Present(context.Context) (out []pin.RuntimeImage, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, d := range r.images {
-		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: r.pins[n]})
+		out = append(out, pin.RuntimeImage{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: r.pins[n]})
 	}
 	return out, nil
 }
@@ -277,9 +277,9 @@ func (n *testNode) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	a.eviction = func() kube.Eviction { return kube.Eviction{} }
+	a.space.eviction = func() kube.Eviction { return kube.Eviction{} }
 	if n.room != nil {
-		a.roomAt = n.room
+		a.space.roomAt = n.room
 	}
 	a.unwanted.Grace = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
@@ -339,7 +339,8 @@ func introduce(nodes ...*testNode) {
 	}
 }
 
-func stick(t *testing.T, spec bundletest.Spec, seed byte) (path string, h *bundle.Header) {
+// mediumWith writes a bundle into a file that an agent scans as a medium.
+func mediumWith(t *testing.T, spec bundletest.Spec, seed byte) (path string, h *bundle.Header) {
 	t.Helper()
 	raw := bundletest.Bytes(t, spec, bundletest.Key(seed))
 	path = filepath.Join(t.TempDir(), "stick")
@@ -357,18 +358,18 @@ func stick(t *testing.T, spec bundletest.Spec, seed byte) (path string, h *bundl
 	return path, h
 }
 
-func everything(h *bundle.Header) model.HoldList {
-	var l model.HoldList
+func everything(h *bundle.Header) model.PinSet {
+	var l model.PinSet
 	for _, i := range h.Metadata.Images {
-		l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Bundle: h.Digest})
+		l.Images = append(l.Images, model.PinSetImage{Name: i.Name, Digest: i.Digest, Bundle: h.Digest})
 	}
 	for _, p := range h.Metadata.Payloads {
-		l.Payloads = append(l.Payloads, model.HeldPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
+		l.Payloads = append(l.Payloads, model.PinSetPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
 	}
 	return l
 }
 
-func approve(t *testing.T, h *bundle.Header, hold model.HoldList, nodes ...*testNode) {
+func approve(t *testing.T, h *bundle.Header, hold model.PinSet, nodes ...*testNode) {
 	t.Helper()
 	for _, n := range nodes {
 		name := n.api.content(t, v1alpha1.ContentPins, hold)
@@ -378,10 +379,9 @@ func approve(t *testing.T, h *bundle.Header, hold model.HoldList, nodes ...*test
 	}
 }
 
-// The thin line: one stick in one node, everything held on all, also by those
-// that only know their neighbours.
-func TestFromOneStickToAllNodes(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+// One medium in one node supplies all nodes, also those that are peers of other nodes only.
+func TestOneMediumSuppliesAllNodes(t *testing.T) {
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	a, b, c := newTestNode(t, "n1", 17946, path), newTestNode(t, "n2", 17947), newTestNode(t, "n3", 17948)
 	introduce(a, b)
 	introduce(b, c) // b ends up with c only, a with b
@@ -408,7 +408,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 	a.reported("the stick may be pulled", func(s *v1alpha1.NodeUpdateStatus) bool {
 		return len(s.Media) == 1 && s.Media[0].State == v1alpha1.MediumCopied
 	})
-	t.Run("an image that somebody deletes is put back from the store, without the stick", func(t *testing.T) {
+	t.Run("a deleted image is restored from the store, without the medium", func(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +422,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 			t.Errorf("it is not said, or not from where: %q", a.api.events)
 		}
 	})
-	t.Run("after a restart without API server and peers all is put back", func(t *testing.T) {
+	t.Run("a restart without API server and peers restores all images", func(t *testing.T) {
 		c.stop()
 		c.api.mu.Lock()
 		c.api.away = true
@@ -437,7 +437,7 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		t.Fatal("nothing was put back")
+		t.Fatal("no image was restored")
 	})
 	t.Run("a spec that is empty for a moment costs nothing", func(t *testing.T) {
 		before := b.api.nu.Spec.DeepCopy()
@@ -469,9 +469,9 @@ func TestFromOneStickToAllNodes(t *testing.T) {
 func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 	wanted := bundletest.Tiny()
 	wanted.Version = "2.0.0"
-	_, other := stick(t, wanted, 1)
+	_, other := mediumWith(t, wanted, 1)
 	t.Run("another bundle than the approved one", func(t *testing.T) {
-		path, h := stick(t, bundletest.Tiny(), 1)
+		path, h := mediumWith(t, bundletest.Tiny(), 1)
 		n := newTestNode(t, "n1", 17950, path)
 		approve(t, other, everything(other), n)
 		s := n.reported("the stick is refused", func(s *v1alpha1.NodeUpdateStatus) bool {
@@ -487,7 +487,7 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 		}
 	})
 	t.Run("a trusted key lets it be loaded; a revoked digest never", func(t *testing.T) {
-		path, h := stick(t, bundletest.Tiny(), 7)
+		path, h := mediumWith(t, bundletest.Tiny(), 7)
 		n := newTestNode(t, "n1", 17951, path)
 		pem, err := bundle.PublicKeyPEM(bundletest.Key(7).Public().(ed25519.PublicKey))
 		if err != nil {
@@ -510,7 +510,7 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 		})
 	})
 	t.Run("an altered stick: what is damaged is not kept, the rest comes from a peer", func(t *testing.T) {
-		path, h := stick(t, bundletest.Tiny(), 1)
+		path, h := mediumWith(t, bundletest.Tiny(), 1)
 		good := newTestNode(t, "good", 17952, path)
 		raw, _ := os.ReadFile(path)
 		bad := filepath.Join(t.TempDir(), "bad")
@@ -528,7 +528,7 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 		n.reported("held, with the help of the peer", held)
 	})
 	t.Run("a Content that was altered is not used", func(t *testing.T) {
-		path, h := stick(t, bundletest.Tiny(), 1)
+		path, h := mediumWith(t, bundletest.Tiny(), 1)
 		n := newTestNode(t, "n1", 17954, path)
 		name := n.api.content(t, v1alpha1.ContentPins, everything(h))
 		n.api.mu.Lock()
@@ -546,7 +546,7 @@ func TestWhatIsNotApprovedIsNotTouched(t *testing.T) {
 
 // Who waits says so once; the status is not written again and again.
 func TestWaitingIsQuiet(t *testing.T) {
-	_, h := stick(t, bundletest.Tiny(), 1)
+	_, h := mediumWith(t, bundletest.Tiny(), 1)
 	n, peer := newTestNode(t, "n1", 17956), newTestNode(t, "n2", 17957)
 	introduce(n, peer)
 	approve(t, h, everything(h), n)

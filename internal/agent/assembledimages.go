@@ -10,29 +10,14 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// shelve puts what images that were made on the site have of their own into the store.
-func (a *Agent) shelve(w *desired.State) (verdicts []model.Verdict) {
-	failed := w.Shelve(a.library)
+// storeOverlays writes the layers that images assembled on the site add to their bases into
+// the store.
+func (l *imageLoop) storeOverlays(w *desired.State) (verdicts []model.Blocker) {
+	failed := w.StoreOverlays(l.library)
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		verdicts = append(verdicts, model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + a.conf.Node,
-			Message: fmt.Sprintf("image %s cannot be put together: %v", name, failed[name]), // short: a status is
-			Fix:     "it is tried again; if it stays, look at the OSImage's status and at the room on the node"})
+		verdicts = append(verdicts, model.Blocker{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + l.conf.Node,
+			Message: fmt.Sprintf("assemble image %s: %v", name, failed[name]), // short: a status is limited
+			Fix:     "The agent retries. If this stays, check the OSImage's status and the free space on the node."})
 	}
 	return verdicts
-}
-
-// baseOf is the name that the base of an image that was made on the site has in its
-// bundle, empty if there is none.
-func (a *Agent) baseOf(img model.HeldImage) string {
-	if img.Base == "" {
-		return ""
-	}
-	shelf := a.library.Shelf(img.Bundle)
-	if shelf == nil {
-		return ""
-	}
-	if base := shelf.Bundle().ImageByDigest(img.Base); base != nil {
-		return base.Name
-	}
-	return ""
 }

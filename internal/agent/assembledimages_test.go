@@ -16,14 +16,12 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/imagebuild"
-	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
@@ -41,24 +39,24 @@ func (m memory) Open(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, er
 	return io.NopCloser(bytes.NewReader(b)), nil
 }
 
-// added makes an image of a base as the controller does.
-func added(t *testing.T, base oci.Root) model.MadeImage {
+// added appends a layer to a base as the controller does.
+func added(t *testing.T, base oci.Root) model.ImageOverlay {
 	t.Helper()
 	img, err := imagebuild.Append(t.Context(), imagebuild.AppendRequest{Base: base, Entries: []osimage.LayerEntry{{Path: "etc/motd", Mode: 0o644, Data: []byte("hello\n")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := model.MadeImage{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: base.Desc.Digest.String()}
+	own := model.ImageOverlay{Digest: img.Digest(), MediaType: img.Desc.MediaType, Base: base.Desc.Digest.String()}
 	for _, b := range append(slices.Clone(img.Blobs), img.Manifests...) {
-		if err := own.Add(b.Data); err != nil {
+		if err := own.AddBlob(b.Data); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return own
 }
 
-// madeOf is an image that was made on the site of the first one of a bundle.
-func madeOf(t *testing.T, spec bundletest.Spec, h *bundle.Header) (model.MadeImage, model.HeldImage) {
+// madeOf is an image assembled on the site from the first image of a bundle.
+func madeOf(t *testing.T, spec bundletest.Spec, h *bundle.Header) (model.ImageOverlay, model.PinSetImage) {
 	t.Helper()
 	store := memory{}
 	for _, b := range bundletest.Make(t, spec).Blobs {
@@ -67,14 +65,14 @@ func madeOf(t *testing.T, spec bundletest.Spec, h *bundle.Header) (model.MadeIma
 	base := h.Metadata.Images[0]
 	root := oci.Root{Name: "r.example/os/base@" + base.Digest, Store: store, Desc: ocispec.Descriptor{MediaType: base.MediaType, Digest: digest.Digest(base.Digest), Size: int64(len(store[base.Digest]))}}
 	own := added(t, root)
-	return own, model.HeldImage{Name: "refit.invalid/os/edge:1", Digest: own.Digest, Bundle: h.Digest, Base: own.Base}
+	return own, model.PinSetImage{Name: "refit.invalid/os/edge:1", Digest: own.Digest, Bundle: h.Digest, Base: own.Base}
 }
 
-// Without any registry: the controller reads of a base that a stick brought only what it
-// needs, from a node; every node puts the image together from what it has and what the
-// controller made, also one that has no stick; and it stays, whatever is lost.
+// No registry is involved. The controller reads the parts of a base that it needs from a node.
+// Every node, also one without the medium, assembles the image from the base and the overlay. A
+// node that loses its image or its overlay restores both.
 func TestAnImageThatWasMadeOnTheSite(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	n1, n2 := newTestNode(t, "n1", 17968, path), newTestNode(t, "n2", 17969)
 	introduce(n1, n2)
 	approve(t, h, everything(h), n1, n2)
@@ -82,11 +80,11 @@ func TestAnImageThatWasMadeOnTheSite(t *testing.T) {
 	want, img := madeOf(t, bundletest.Tiny(), h)
 	own := readFrom(t, n1, h, "r.example/os/base@"+want.Base)
 	if own.Digest != want.Digest {
-		t.Fatalf("over the wire it is %s, and %s beside it", own.Digest, want.Digest)
+		t.Fatalf("assembled over the wire: %s, locally: %s", own.Digest, want.Digest)
 	}
 	list := everything(h)
 	for _, n := range []*testNode{n1, n2} {
-		img.Made = n.api.content(t, v1alpha1.ContentOSImage, own)
+		img.Overlay = n.api.content(t, v1alpha1.ContentOSImage, own)
 		list.Images = append(everything(h).Images, img)
 		approve(t, h, list, n)
 		s := n.reported("the image that was made too", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && s.Pins.ImagesPinned == 3 })
@@ -94,8 +92,8 @@ func TestAnImageThatWasMadeOnTheSite(t *testing.T) {
 			t.Errorf("%s: %+v %+v", n.name, s.Pins, s.ColdStart)
 		}
 	}
-	// The API server is away, the agent was restarted, its parts have rotted, and the
-	// runtime has lost the image: it comes back from this node alone.
+	// The API server is unavailable, the agent restarted, its overlay blobs are corrupt, and
+	// the runtime lost the image: this node alone restores it.
 	n2.stop()
 	n2.api.mu.Lock()
 	n2.api.away = true
@@ -113,13 +111,13 @@ func TestAnImageThatWasMadeOnTheSite(t *testing.T) {
 	n2.runtime.mu.Lock()
 	delete(n2.runtime.images, img.Name)
 	n2.runtime.mu.Unlock()
-	wake(n2.agent.wakeHold)
+	wake(n2.agent.wakeImages)
 	waitFor(t, "the image is back", func() bool { return n2.runtime.has(img.Name) })
 
 	// It is wanted no more: its parts go, and nothing of the bundle does.
 	approve(t, h, everything(h), n1)
 	waitFor(t, "its parts are gone", func() bool {
-		return !slices.ContainsFunc(own.Blobs, func(b model.MadeBlob) bool { return n1.agent.library.Blobs().Has(b.Digest) })
+		return !slices.ContainsFunc(own.Blobs, func(b model.OverlayBlob) bool { return n1.agent.library.Blobs().Has(b.Digest) })
 	})
 	if _, ok := n1.agent.library.Shelf(h.Digest).Target(list.Images[0], platform()); !ok {
 		t.Error("the base went with it")
@@ -137,29 +135,17 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Fatal("never: " + what)
 }
 
-// readFrom makes the image as the controller, which reads from one agent.
-func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.MadeImage {
+// readFrom assembles the image as the controller does, which reads the base from one agent.
+func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.ImageOverlay {
 	t.Helper()
-	key, _, err := peerapi.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := peerapi.NewIdentity(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hs := bundlefiles.NewHeaders(id)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = hs.Start(ctx) }()
-	defer func() { cancel(); <-ended }()
-	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
-		s.Peers = append(s.Peers, v1alpha1.Peer{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()})
-	})
-	f := &osbuild.Finder{Client: oneNode{node: n}, Bundles: &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}}
+	reader := controllerReader(t, n)
+	allowController(n, reader)
+	ctx := t.Context()
+	f := &osbuild.Finder{Client: oneNode{node: n}, Bundles: reader}
 	var base *osbuild.Base
+	var err error
 	why := ""
-	for range 300 { // a header that could not be had is asked for again after some seconds
+	for range 300 { // a failed header is retried after some seconds
 		if base, why, err = f.Find(ctx, ref, ""); base != nil || err != nil {
 			break
 		}
@@ -177,35 +163,35 @@ func readFrom(t *testing.T, n *testNode, h *bundle.Header, ref string) model.Mad
 	return added(t, base.Root)
 }
 
-// What a Content says is compared at every step: nothing comes into the runtime that is
-// not what the hold list wants, and the node does all else meanwhile.
-func TestPartsThatAreNotTheImages(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+// The agent verifies an overlay at every step. It loads nothing that does not match the pin set,
+// and continues with the other images.
+func TestOverlaysThatDoNotMatch(t *testing.T) {
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	for i, c := range []struct {
 		name  string
-		spoil func(*model.MadeImage, *model.HeldImage)
+		spoil func(*model.ImageOverlay, *model.PinSetImage)
 		says  string
 	}{
-		{"a blob with other bytes", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs[0].Gzip = m.Blobs[1].Gzip }, "other bytes"},
-		{"the parts of another image", func(_ *model.MadeImage, i *model.HeldImage) { i.Digest = "sha256:" + strings.Repeat("1", 64) }, "another image's"},
-		{"of another base", func(_ *model.MadeImage, i *model.HeldImage) { i.Base = h.Metadata.Images[1].Digest }, "another image's"},
-		{"not there", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs = nil }, "another image's"},
-		{"a blob that is said to be huge", func(m *model.MadeImage, _ *model.HeldImage) { m.Blobs[0].Size = model.MaxMadeBlob + 1 }, "at most"},
+		{"a blob with other bytes", func(m *model.ImageOverlay, _ *model.PinSetImage) { m.Blobs[0].Gzip = m.Blobs[1].Gzip }, "other bytes"},
+		{"the parts of another image", func(_ *model.ImageOverlay, i *model.PinSetImage) { i.Digest = "sha256:" + strings.Repeat("1", 64) }, "belongs to another image"},
+		{"of another base", func(_ *model.ImageOverlay, i *model.PinSetImage) { i.Base = h.Metadata.Images[1].Digest }, "belongs to another image"},
+		{"not there", func(m *model.ImageOverlay, _ *model.PinSetImage) { m.Blobs = nil }, "belongs to another image"},
+		{"a blob with a huge size", func(m *model.ImageOverlay, _ *model.PinSetImage) { m.Blobs[0].Size = model.MaxOverlayBlob + 1 }, "at most"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newTestNode(t, "n1", 17970+i, path)
 			own, img := madeOf(t, bundletest.Tiny(), h)
 			c.spoil(&own, &img)
-			img.Made = n.api.content(t, v1alpha1.ContentOSImage, own)
+			img.Overlay = n.api.content(t, v1alpha1.ContentOSImage, own)
 			list := everything(h)
 			list.Images = append(list.Images, img)
 			approve(t, h, list, n)
-			s := n.reported("the other images held, and why not this one", func(s *v1alpha1.NodeUpdateStatus) bool {
+			s := n.reported("the other images, and why this one is missing", func(s *v1alpha1.NodeUpdateStatus) bool {
 				text, err := json.Marshal(s)
 				return err == nil && s.Pins != nil && s.Pins.ImagesPinned == 2 && strings.Contains(string(text), c.says)
 			})
 			if n.runtime.has(img.Name) || held(s) {
-				t.Errorf("it is held: %+v", s.Pins)
+				t.Errorf("it is pinned: %+v", s.Pins)
 			}
 		})
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/authority"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -32,7 +32,7 @@ type people struct {
 	configs  []v1alpha1.NodeConfig
 	pools    []v1alpha1.UpdatePool
 	// strict: only what is written here counts. Otherwise administrators approved
-	// whatever the controller says.
+	// regardless of what the controller writes.
 	strict bool
 }
 
@@ -112,7 +112,7 @@ func (f *fakeAPI) UpdatePools(context.Context) ([]v1alpha1.UpdatePool, error) {
 }
 
 func (f *fakeAPI) OSImages(context.Context) ([]v1alpha1.OSImage, error) { return nil, nil }
-func (f *fakeAPI) ConfigMap(context.Context, string) (*corev1.ConfigMap, error) {
+func (f *fakeAPI) ConfigMap(context.Context, string) (*convert.ConfigMap, error) {
 	return nil, nil
 }
 
@@ -158,10 +158,10 @@ func stalledBy(reason string) func(*v1alpha1.NodeUpdateStatus) bool {
 	}
 }
 
-// Whoever has the controller's token can name any bundle: a node loads it only if an
-// administrator stands behind it.
+// An attacker with the controller's token can name any bundle: a node loads it only if an
+// administrator approved it.
 func TestTheControllerAloneApprovesNothing(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	n := newTestNode(t, "n1", 17971, path)
 	n.api.says(func(p *people) { p.strict = true })
 	approve(t, h, everything(h), n)
@@ -170,12 +170,12 @@ func TestTheControllerAloneApprovesNothing(t *testing.T) {
 		t.Errorf("%s; serves %v, %d images", s.Message, s.Bundles, n.runtime.count())
 	}
 	n.api.says(func(p *people) { p.bundles = []v1alpha1.Bundle{approvedBundle(h.Digest)} })
-	n.agent.authority.Ask(0)
+	n.agent.authority.RequestRead(0)
 	n.reported("loaded once a Bundle approves it", held)
 
 	t.Run("what was allowed is kept without an API server, and when its approval is withdrawn", func(t *testing.T) {
 		n.api.says(func(p *people) { p.bundles = nil })
-		n.agent.authority.Ask(0)
+		n.agent.authority.RequestRead(0)
 		n.stop()
 		n.api.mu.Lock()
 		n.api.away = true
@@ -192,14 +192,14 @@ func TestTheControllerAloneApprovesNothing(t *testing.T) {
 		n.api.says(func(p *people) {
 			p.policies = []v1alpha1.TrustPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TrustPolicySpec{RevokedDigests: []string{h.Digest}}}}
 		})
-		n.agent.authority.Ask(0) // the half-hourly read
+		n.agent.authority.RequestRead(0) // the half-hourly read
 		n.reported("stalled", stalledBy(v1alpha1.ReasonBundleRevoked))
 	})
 }
 
 // The trust list that the controller wrote may only take away.
-func TestATrustListOfTheControllerTrustsNobody(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 7)
+func TestATrustListOfTheControllerTrustsNoKey(t *testing.T) {
+	path, h := mediumWith(t, bundletest.Tiny(), 7)
 	n := newTestNode(t, "n1", 17972, path)
 	n.api.says(func(p *people) { p.strict = true })
 	forged := n.api.content(t, v1alpha1.ContentTrust, model.Trust{Policies: []model.TrustRule{ruleOf(t, 7)}})
@@ -209,12 +209,12 @@ func TestATrustListOfTheControllerTrustsNobody(t *testing.T) {
 	})
 	n.reported("refused", stalledBy(v1alpha1.ReasonApprovalNotFound))
 	n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{policyOf(t, 7)} })
-	n.agent.authority.Ask(0)
+	n.agent.authority.RequestRead(0)
 	n.reported("held by the key of a TrustPolicy", held)
 }
 
 func TestSignaturesAreRequiredOnTheNode(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 7)
+	path, h := mediumWith(t, bundletest.Tiny(), 7)
 	n := newTestNode(t, "n1", 17973, path)
 	strict := policyOf(t, 8)
 	strict.Spec.Require = v1alpha1.RequireSignatures
@@ -222,7 +222,7 @@ func TestSignaturesAreRequiredOnTheNode(t *testing.T) {
 	approve(t, h, everything(h), n)
 	n.reported("a digest alone is refused", stalledBy(v1alpha1.ReasonSignaturesRequired))
 	n.api.says(func(p *people) { p.policies = append(p.policies, policyOf(t, 7)) })
-	n.agent.authority.Ask(0)
+	n.agent.authority.RequestRead(0)
 	n.reported("held once a trusted key signed it", held)
 }
 
@@ -235,7 +235,7 @@ func TestARunNeedsAnUpdateOfAnAdministrator(t *testing.T) {
 		says   string
 	}{
 		"started by an administrator":    {func(*people, *v1alpha1.NodeRun) {}, "", ""},
-		"an update that nobody made":     {func(_ *people, r *v1alpha1.NodeRun) { r.Name = "nobody-made-this" }, v1alpha1.ReasonRunNotApproved, "there is no ClusterUpdate/nobody-made-this"},
+		"an update that does not exist":  {func(_ *people, r *v1alpha1.NodeRun) { r.Name = "missing-update" }, v1alpha1.ReasonRunNotApproved, "there is no ClusterUpdate/missing-update"},
 		"without a name":                 {func(_ *people, r *v1alpha1.NodeRun) { r.Name = "" }, v1alpha1.ReasonRunNotApproved, "there is no"},
 		"another update of the name":     {func(_ *people, r *v1alpha1.NodeRun) { r.UID = "other" }, v1alpha1.ReasonRunNotApproved, "UID"},
 		"another bundle":                 {func(_ *people, r *v1alpha1.NodeRun) { r.Bundle = "sha256:b" }, v1alpha1.ReasonRunNotApproved, "bundle"},
@@ -243,11 +243,11 @@ func TestARunNeedsAnUpdateOfAnAdministrator(t *testing.T) {
 		"another plan than the approved": {func(p *people, _ *v1alpha1.NodeRun) { p.update.Spec.PlanDigest = "sha256:c" }, v1alpha1.ReasonRunNotApproved, "was approved"},
 		"steps that are not the plan's":  {func(_ *people, r *v1alpha1.NodeRun) { r.Steps[0].Params = map[string]string{"mode": "evil"} }, v1alpha1.ReasonRunNotApproved, "not those of the plan"},
 		"one step more":                  {func(_ *people, r *v1alpha1.NodeRun) { r.Steps = append(r.Steps, r.Steps[0]) }, v1alpha1.ReasonRunNotApproved, "not those of the plan"},
-		"nobody started it":              {func(p *people, _ *v1alpha1.NodeRun) { p.update.Spec.Start = v1alpha1.StartManual }, v1alpha1.ReasonRunNotApproved, "no administrator started"},
+		"it was not started":             {func(p *people, _ *v1alpha1.NodeRun) { p.update.Spec.Start = v1alpha1.StartManual }, v1alpha1.ReasonRunNotApproved, "no administrator started"},
 		"another node's":                 {func(p *people, _ *v1alpha1.NodeRun) { p.update.Spec.Nodes = []string{"n2"} }, v1alpha1.ReasonRunNotApproved, "does not name node n1"},
 		"a paused update waits":          {func(p *people, _ *v1alpha1.NodeRun) { p.update.Spec.Paused = true }, v1alpha1.ReasonPaused, "paused"},
 		"an undo of a paused update":     {func(p *people, r *v1alpha1.NodeRun) { p.update.Spec.Paused, r.Undo = true, true }, "", ""},
-		"a track that nobody made":       {func(_ *people, r *v1alpha1.NodeRun) { r.Name = "ImageTrack/x" }, v1alpha1.ReasonRunNotApproved, "there is no ImageTrack/x"},
+		"a track that does not exist":    {func(_ *people, r *v1alpha1.NodeRun) { r.Name = "ImageTrack/x" }, v1alpha1.ReasonRunNotApproved, "there is no ImageTrack/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -255,10 +255,10 @@ func TestARunNeedsAnUpdateOfAnAdministrator(t *testing.T) {
 			api := a.api.(*fakeAPI)
 			run := api.ordered(t, "u", model.Step{ID: "files", Updater: "files"})
 			c.change(&api.people, run)
-			a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
-			may := a.approveRun(t.Context())
-			if may != (c.reason == "") || may != (a.permitted() != nil) {
-				t.Fatalf("may run: %v, permitted %v, verdict %+v", may, a.permitted(), a.state.runVerdict)
+			a.watch.follow(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
+			may := a.runs.approve(t.Context())
+			if may != (c.reason == "") || may != (a.runs.permitted() != nil) {
+				t.Fatalf("may run: %v, permitted %v, verdict %+v", may, a.runs.permitted(), a.state.runVerdict)
 			}
 			if v := a.state.runVerdict; c.reason != "" && (v == nil || v.Reason != c.reason || !strings.Contains(v.Message, c.says) || v.Fix == "") {
 				t.Errorf("verdict %+v", v)
@@ -272,22 +272,22 @@ func TestATracksRunWaitsForTheRuntime(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	runs := model.DigestOf([]byte("runs"))
 	err := errors.New("DeadlineExceeded")
-	a.running = func(context.Context, string, string, string) ([]string, error) { return []string{runs}, err }
+	a.runs.running = func(context.Context, string, string, string) ([]string, error) { return []string{runs}, err }
 	a.api.(*fakeAPI).people.track = &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "t"}, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/edge", Mode: v1alpha1.ModeWrite}}
 	p := model.StaticPodImages{Namespace: "edge", Pod: "edge", To: map[string]string{"c": "r.example/edge:1.0-b1@" + runs}, Was: map[string]string{"c": "r.example/edge:1.0"}}
 	run := &v1alpha1.NodeRun{Name: v1alpha1.TrackRun + "edge", UID: "t-1", Attempt: 1, Steps: []v1alpha1.UpdateStep{{Updater: model.UpdaterStaticPod, Params: p.Params()}}}
-	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
-	<-a.wakeRun // by what was told
-	if a.approveRun(t.Context()) || a.state.runVerdict == nil || !a.state.runVerdict.Waiting {
+	a.watch.follow(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
+	<-a.wakeRuns // by the desired state
+	if a.runs.approve(t.Context()) || a.state.runVerdict == nil || !a.state.runVerdict.Waiting {
 		t.Fatalf("it does not wait: %+v", a.state.runVerdict)
 	}
 	select {
-	case <-a.wakeRun:
-	case <-time.After(10 * checkRunAgain):
+	case <-a.wakeRuns:
+	case <-time.After(10 * approvalRetry):
 		t.Fatal("it is not checked again")
 	}
 	err = nil
-	if !a.approveRun(t.Context()) || a.permitted() == nil || a.state.runVerdict != nil {
+	if !a.runs.approve(t.Context()) || a.runs.permitted() == nil || a.state.runVerdict != nil {
 		t.Fatalf("it does not start: %+v", a.state.runVerdict)
 	}
 }
@@ -296,14 +296,14 @@ func TestATracksRunWaitsForTheRuntime(t *testing.T) {
 func TestAnApprovalIsForOneRun(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	run := a.api.(*fakeAPI).ordered(t, "u", model.Step{ID: "files", Updater: "files"})
-	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
-	if !a.approveRun(t.Context()) || a.permitted() == nil {
+	a.watch.follow(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: run}}, nil)
+	if !a.runs.approve(t.Context()) || a.runs.permitted() == nil {
 		t.Fatal("not approved")
 	}
 	changed := run.DeepCopy()
 	changed.Steps[0].Verb = "evil"
-	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: changed}}, nil)
-	if a.permitted() != nil || a.approveRun(t.Context()) {
+	a.watch.follow(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: changed}}, nil)
+	if a.runs.permitted() != nil || a.runs.approve(t.Context()) {
 		t.Error("other steps are permitted under the same approval")
 	}
 	if authority.RunKey(run) == authority.RunKey(changed) {
@@ -348,4 +348,4 @@ func (files) NodeConfigs(context.Context) ([]v1alpha1.NodeConfig, error)       {
 func (files) UpdatePools(context.Context) ([]v1alpha1.UpdatePool, error)       { return nil, nil }
 func (files) OSImages(context.Context) ([]v1alpha1.OSImage, error)             { return nil, nil }
 func (files) NodeLabels(context.Context) (map[string]string, error)            { return nil, nil }
-func (files) ConfigMap(context.Context, string) (*corev1.ConfigMap, error)     { return nil, nil }
+func (files) ConfigMap(context.Context, string) (*convert.ConfigMap, error)    { return nil, nil }

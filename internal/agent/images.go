@@ -17,56 +17,70 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
+	"github.com/refit-dev/refit/internal/text"
 )
 
-// holdEvery is how often pins are looked at without any event.
-const holdEvery = time.Minute
+// imagesEvery is how often the loop checks pins without an event.
+const imagesEvery = time.Minute
 
-func (a *Agent) holdLoop(ctx context.Context) {
-	first := sync.OnceFunc(func() { close(a.firstHold) })
-	// One timer, or every kick in between would begin a row of tries of its own.
-	again := time.AfterFunc(holdEvery, func() { wake(a.wakeHold) })
+// imageLoop loads and pins the images of the desired state, and reads them back over CRI.
+type imageLoop struct {
+	*shared
+	space   *spaceChecker
+	release *releaseCheck
+	pulls   *pullRepair
+
+	// rechecked are images whose blobs were compared after a failure to load them.
+	rechecked map[string]bool
+	// firstPass is closed when the first pass has ended.
+	firstPass chan struct{}
+}
+
+// Run syncs the images at every wake-up and now and then.
+func (l *imageLoop) Run(ctx context.Context) {
+	first := sync.OnceFunc(func() { close(l.firstPass) })
+	// A single timer: otherwise each wake-up in between would start its own series of retries.
+	again := time.AfterFunc(imagesEvery, func() { wake(l.wakeImages) })
 	defer again.Stop()
-	wait := holdAgain
-	each(ctx, a.wakeHold, holdEvery, func(ctx context.Context) {
-		if a.holdPass(ctx) {
+	wait := imagesRetry
+	each(ctx, l.wakeImages, imagesEvery, func(ctx context.Context) {
+		if l.sync(ctx) {
 			again.Stop()
-			wait = holdAgain
+			wait = imagesRetry
 			first()
 			return
 		}
 		again.Reset(wait)
-		wait = min(2*wait, holdEvery)
+		wait = min(2*wait, imagesEvery)
 	})
 }
 
-// holdAgain is when a pass is repeated that something kept from its end; it
-// doubles with every one that fails.
-const holdAgain = 2 * time.Second
+// imagesRetry is the pause before a failed pass is repeated. It doubles with every failure.
+const imagesRetry = 2 * time.Second
 
-// holdPass loads and pins what is complete in the store. ok is false if it has
-// to be tried again.
-func (a *Agent) holdPass(ctx context.Context) (ok bool) {
-	w := a.wanted()
+// sync loads and pins the images that are complete in the store. ok is false if the loop has
+// to retry.
+func (l *imageLoop) sync(ctx context.Context) (ok bool) {
+	w := l.desiredState()
 	if w == nil {
 		return true
 	}
-	if !a.unwanted.Over("pins", w.Spec.Pins != "") && w.Spec.Pins == "" {
-		time.AfterFunc(a.unwanted.Grace, func() { wake(a.wakeHold) }) // then it is over
+	if !l.unwanted.Expired("pins", w.Spec.Pins != "") && w.Spec.Pins == "" {
+		time.AfterFunc(l.unwanted.Grace, func() { wake(l.wakeImages) }) // the grace time ends then
 		return true
 	}
-	ctx, unlock, err := a.lockImages(ctx)
+	ctx, unlock, err := l.lockImages(ctx)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	verdicts := a.shelve(w)
-	src := source{lib: a.library, policy: a.policy(w), partial: a.partial(ctx, w), known: a.keeper.Known(), busy: a.runner.Busy()}
-	verdicts = append(verdicts, a.asks(ctx, w, &src)...)
-	r, err := a.keeper.Sync(ctx, w.Hold.Images, src, func(r imagekeeper.Result) {
-		a.update(func(s *state) {
-			if a.want.Spec.Pins == w.Spec.Pins {
-				s.countHeld(r)
+	verdicts := l.storeOverlays(w)
+	src := source{lib: l.library, policy: l.policy(w), partial: l.partial(ctx, w), known: l.keeper.Known(), busy: l.runner.Busy()}
+	verdicts = append(verdicts, l.checkRoom(ctx, w, &src)...)
+	r, err := l.keeper.Sync(ctx, w.Pins.Images, src, func(r imagekeeper.Result) {
+		l.update(func(s *state) {
+			if l.want.Spec.Pins == w.Spec.Pins {
+				s.countPins(r)
 			}
 		})
 	})
@@ -74,53 +88,53 @@ func (a *Agent) holdPass(ctx context.Context) (ok bool) {
 		return false
 	}
 	if err != nil {
-		a.log.Info("images cannot be pinned yet", "error", err)
-		a.update(func(s *state) {
-			s.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
+		l.log.Info("images cannot be pinned yet", "error", err)
+		l.update(func(s *state) {
+			s.imageVerdicts = []model.Blocker{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + l.conf.Node}}
 		})
 		return false
 	}
-	a.recheck(w, r.Failed)
-	verdicts = append(verdicts, holdVerdicts(a.conf.Node, a.runtimeName(ctx), r)...)
-	a.lookAfter(ctx, w, r, src.busy)
-	payloads := a.countStore(ctx, w)
-	lacks := a.checkRelease(ctx, w, r.Held == r.Total)
-	verdicts = append(verdicts, lacks.verdicts...)
-	cold := a.coldStart(w)
-	// In one stroke: what is called held is all of one list.
-	a.update(func(s *state) {
-		s.holdVerdicts, s.cold = verdicts, cold
-		if a.want.Spec.Pins != w.Spec.Pins {
-			return // it moved on meanwhile, and these counts are not about it
+	l.recheck(w, r.Failed)
+	verdicts = append(verdicts, imageVerdicts(l.conf.Node, l.runtimeName(ctx), r)...)
+	l.followUp(ctx, w, r, src.busy)
+	payloads := l.countStore(ctx, w)
+	missing := l.release.check(ctx, w, r.Held == r.Total)
+	verdicts = append(verdicts, missing.verdicts...)
+	cold := l.coldStart(w)
+	// In one update, so that all counts are those of one pin set.
+	l.update(func(s *state) {
+		s.imageVerdicts, s.coldStart = verdicts, cold
+		if l.want.Spec.Pins != w.Spec.Pins {
+			return // the desired state changed meanwhile, and these counts are those of the old list
 		}
-		s.countHeld(r)
-		payloads(&s.holding)
-		s.holding.Content, s.holding.Missing = w.Spec.Pins, lacks.images
-		if !lacks.known || s.observedHold != w.Spec.Pins {
-			// Nothing may start on counts that are not all, or before it was seen which
+		s.countPins(r)
+		payloads(&s.pins)
+		s.pins.Content, s.pins.Missing = w.Spec.Pins, missing.images
+		if !missing.known || s.observedPins != w.Spec.Pins {
+			// No run may start on incomplete counts, or before the agent observed which
 			// programs the list would replace.
-			s.holding.Content = ""
+			s.pins.Content = ""
 		}
 	})
-	a.measure(ctx, w)
+	l.space.measure(ctx, w)
 	return len(r.Failed) == 0
 }
 
-// lockImages locks the images for a pass. The check before the kubelet's start changes
-// images too, and the kubelet waits for it: a pass begins after it, and ends when it wants
-// to begin.
-func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock func(), err error) {
-	for coldstart.Running(a.conf) && ctx.Err() == nil {
+// lockImages locks the images for a pass. The check before the kubelet's start changes images
+// too, and the kubelet waits for it: a pass starts after that check, and ends when that check
+// wants to start.
+func (l *imageLoop) lockImages(ctx context.Context) (pass context.Context, unlock func(), err error) {
+	for coldstart.Running(l.conf) && ctx.Err() == nil {
 		sleep(ctx, time.Second)
 	}
-	free, err := fsutil.Lock(a.conf.RunPath(coldstart.LockFile))
+	free, err := fsutil.Lock(l.conf.RunPath(coldstart.LockFile))
 	if err != nil {
 		return ctx, nil, err
 	}
 	pass, cancel := context.WithCancel(ctx)
 	go func() {
 		for pass.Err() == nil {
-			if sleep(pass, time.Second); coldstart.Running(a.conf) {
+			if sleep(pass, time.Second); coldstart.Running(l.conf) {
 				cancel()
 			}
 		}
@@ -128,94 +142,93 @@ func (a *Agent) lockImages(ctx context.Context) (pass context.Context, unlock fu
 	return pass, func() { cancel(); free() }, nil
 }
 
-// asks whether there is room, and closes the source if there is none.
-func (a *Agent) asks(ctx context.Context, w *desired.State, src *source) []model.Verdict {
-	if vs := a.checkSpace(ctx, w); len(vs) > 0 {
+// checkRoom returns why there is no room for the missing images, and restricts the source.
+func (l *imageLoop) checkRoom(ctx context.Context, w *desired.State, src *source) []model.Blocker {
+	if vs := l.space.checkSpace(ctx, w); len(vs) > 0 {
 		src.closed = true
 		return vs
 	}
-	vs := a.checkFetch(ctx, w)
+	vs := l.space.checkFetch(ctx, w)
 	src.full = len(vs) > 0
 	return vs
 }
 
-// recheck looks, once for a failure, whether the blobs of images that could not
-// be loaded have rotted in the store; those that have are fetched again.
-func (a *Agent) recheck(w *desired.State, failed map[string]error) {
-	for _, img := range w.Hold.Images {
+// recheck compares the blobs of images that failed to load with their digests, once per
+// failure. Corrupt chunks are fetched again.
+func (l *imageLoop) recheck(w *desired.State, failed map[string]error) {
+	for _, img := range w.Pins.Images {
 		key := pin.Key(img)
 		if failed[img.Name] == nil {
-			delete(a.rechecked, key)
+			delete(l.rechecked, key)
 			continue
 		}
-		shelf := a.library.Shelf(img.Bundle)
-		if a.rechecked[key] || shelf == nil {
+		shelf := l.library.Shelf(img.Bundle)
+		if l.rechecked[key] || shelf == nil {
 			continue
 		}
-		a.rechecked[key] = true
-		have := shelf.Bundle().Held(img)
+		l.rechecked[key] = true
+		have := shelf.Bundle().ImageForPin(img)
 		if have == nil {
 			continue
 		}
 		if bad := shelf.Recheck(have.Blobs); bad > 0 {
-			a.log.Warn("corrupt chunks of an image in the store; fetching them again", "image", img.Name, "chunks", bad)
-			wake(a.wakeBundles)
+			l.log.Warn("corrupt chunks of an image in the store; fetching them again", "image", img.Name, "chunks", bad)
+			wake(l.wakeBundles)
 		}
 	}
 }
 
-// holdVerdicts says why images are not held. Nothing is said while their blobs
-// are on the way: that is the bundles' affair.
-func holdVerdicts(node, runtime string, r imagekeeper.Result) []model.Verdict {
-	var out []model.Verdict
+// imageVerdicts returns why images are not pinned. It has nothing about blobs that are still
+// missing: the bundle loop reports those.
+func imageVerdicts(node, runtime string, r imagekeeper.Result) []model.Blocker {
+	var out []model.Blocker
 	names := make([]string, 0, len(r.Failed))
 	for n := range r.Failed {
 		names = append(names, n)
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		out = append(out, model.Verdict{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + node,
-			Message: r.Failed[n].Error(), Fix: "it is tried again; if it stays, look at the container runtime's log"})
+		out = append(out, model.Blocker{Reason: v1alpha1.ReasonImagesMissing, Waiting: true, Object: "Node/" + node,
+			Message: r.Failed[n].Error(), Fix: "The agent retries. If this stays, check the container runtime's log."})
 	}
 	if missing := r.Held - r.Pinned; missing > 0 {
-		out = append(out, model.Verdict{Reason: v1alpha1.ReasonPinsIgnored, Object: "Node/" + node,
-			Message: fmt.Sprintf("%d images of node %s are to be pinned, and its runtime (%s) does not report them so over CRI: the kubelet may collect them", missing, node, runtime),
-			Fix:     "use containerd 1.7.3 or later, or CRI-O 1.30 or later: earlier ones ignore pins; of CRI-O look for \"Unable to reload\" in its log, and restart it once if /etc/crio/crio.conf.d was not there when it started"})
+		out = append(out, model.Blocker{Reason: v1alpha1.ReasonPinsIgnored, Object: "Node/" + node,
+			Message: fmt.Sprintf("runtime (%s) of node %s does not report %s as pinned over CRI: the kubelet may remove them", runtime, node, text.Count(missing, "image")),
+			Fix:     "Use containerd 1.7.3 or later, or CRI-O 1.30 or later: earlier versions ignore pins. For CRI-O, search its log for \"Unable to reload\". Restart it once if /etc/crio/crio.conf.d did not exist at its start."})
 	}
 	return out
 }
 
-// partial says of which bundles something that this node wants has not arrived.
-// None of their images is loaded yet: what is found altered on a stick leaves
-// the runtime as it was.
-func (a *Agent) partial(ctx context.Context, w *desired.State) map[string]bool {
-	hold, _ := a.inStore(ctx, w)
+// partial returns the bundles that have not arrived completely. The agent loads none of their
+// images yet: if a medium turns out to be altered, the runtime stays as it was.
+func (l *imageLoop) partial(ctx context.Context, w *desired.State) map[string]bool {
+	hold, _ := l.pinsToStore(ctx, w)
 	out := map[string]bool{}
 	for _, d := range w.Bundles() {
-		if s := a.library.Shelf(d); s != nil {
-			missing, _ := a.missing(s, hold)
+		if s := l.library.Shelf(d); s != nil {
+			missing, _ := l.missing(s, hold)
 			out[d] = missing > 0
 		}
 	}
 	return out
 }
 
-// source is the library as package pin sees it.
+// source gives the keeper images from the library.
 type source struct {
 	lib    *bundlestore.Library
 	policy bundlestore.Policy
-	// closed: nothing may be loaded now; full: nothing may be fetched from a
-	// registry; busy: a run is under way.
+	// closed: there is no room to load any image; full: there is no room to pull from a
+	// registry; busy: a run is in progress.
 	closed, full, busy bool
-	// partial are bundles of which something this node wants is not here yet.
+	// partial are the bundles that have not arrived completely.
 	partial map[string]bool
-	// known are images that this node has held: one that was lost comes back as soon
-	// as it is here itself.
+	// known are images that were pinned before: the agent loads a lost one again as soon
+	// as its own blobs are here.
 	known map[string]bool
 }
 
-// Image is a held image whose blobs are all here, of a bundle that is allowed.
-func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
+// Image returns an image of an approved bundle if all its blobs are here.
+func (s source) Image(img model.PinSetImage) (containerd.Image, bool) {
 	shelf := s.lib.Shelf(img.Bundle)
 	_, known := s.known[pin.Key(img)]
 	if s.closed || s.partial[img.Bundle] && !known || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
@@ -224,10 +237,10 @@ func (s source) Image(img model.HeldImage) (containerd.Image, bool) {
 	return shelf.Target(img, platform())
 }
 
-// MayPull: what comes from no bundle, if there is room, and while no update runs
-// here: that one waits for no registry.
-func (s source) MayPull(img model.HeldImage) bool {
-	if img.Kubelet { // it is fetched by somebody else, and only gets its names
+// MayPull allows to pull images that no bundle has, if there is room and no run is in progress:
+// an update does not wait for a registry.
+func (s source) MayPull(img model.PinSetImage) bool {
+	if img.Kubelet { // the kubelet pulls it; the agent only adds names
 		return img.Registry && img.Bundle == "" && !s.busy
 	}
 	return img.Registry && img.Bundle == "" && !s.closed && !s.full && !s.busy

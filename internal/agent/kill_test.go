@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// files is the world of a child: API server and runtime are files, so that they
-// outlive it as the real ones do.
+// files is the environment of a child process: API server and runtime are files, so that they
+// survive a kill as the real ones do.
 type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
@@ -82,10 +82,10 @@ func (r runtimeFiles) state() runtimeState {
 	return s
 }
 
-func (r runtimeFiles) Present(context.Context) (out []pin.Present, err error) {
+func (r runtimeFiles) Present(context.Context) (out []pin.RuntimeImage, err error) {
 	s := r.state()
 	for n, d := range s.Images {
-		out = append(out, pin.Present{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: s.Pins[n] != ""})
+		out = append(out, pin.RuntimeImage{Tags: []string{n}, Digests: []string{pin.Repository(n) + "@" + d}, Pinned: s.Pins[n] != ""})
 	}
 	return out, nil
 }
@@ -138,7 +138,7 @@ func child(dir string) {
 		println(err.Error())
 		os.Exit(1)
 	}
-	a.eviction = func() kube.Eviction { return kube.Eviction{} }
+	a.space.eviction = func() kube.Eviction { return kube.Eviction{} }
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	go func() {
@@ -165,7 +165,7 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 	} {
 		t.Run(point, func(t *testing.T) {
 			f := files{t.TempDir()}
-			path, h := stick(t, bundletest.Tiny(), 1)
+			path, h := mediumWith(t, bundletest.Tiny(), 1)
 			own, img := madeOf(t, bundletest.Tiny(), h)
 			raw, err := os.ReadFile(path)
 			if err != nil {
@@ -175,13 +175,13 @@ func TestKilledAnywhereItGoesOn(t *testing.T) {
 			nu := &v1alpha1.NodeUpdate{}
 			nu.Generation = 1
 			nu.Spec.Bundles = []v1alpha1.ApprovedBundle{{Digest: h.Digest}}
-			img.Made = api.content(t, v1alpha1.ContentOSImage, own)
+			img.Overlay = api.content(t, v1alpha1.ContentOSImage, own)
 			list := everything(h)
 			list.Images = append(list.Images, img)
 			nu.Spec.Pins = api.content(t, v1alpha1.ContentPins, list)
 			for _, err := range []error{
 				os.WriteFile(f.path("stick"), raw, 0o600), os.MkdirAll(f.path("state"), 0o700),
-				f.write("nodeupdate", nu), f.write(nu.Spec.Pins, api.contents[nu.Spec.Pins]), f.write(img.Made, api.contents[img.Made]),
+				f.write("nodeupdate", nu), f.write(nu.Spec.Pins, api.contents[nu.Spec.Pins]), f.write(img.Overlay, api.contents[img.Overlay]),
 				os.WriteFile(f.path("state/failpoint"), []byte(point), 0o600),
 			} {
 				if err != nil {

@@ -25,13 +25,13 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// awayRuntime does not answer, and counts how often it was asked.
-type awayRuntime struct {
+// unreachableRuntime does not answer, and counts how often it was asked.
+type unreachableRuntime struct {
 	fakeRuntime
 	asked atomic.Int32
 }
 
-func (r *awayRuntime) Present(context.Context) ([]pin.Present, error) {
+func (r *unreachableRuntime) Present(context.Context) ([]pin.RuntimeImage, error) {
 	r.asked.Add(1)
 	return nil, errors.New("connection refused")
 }
@@ -53,19 +53,19 @@ func idle(t *testing.T, rt Runtime) *Agent {
 // A runtime that stays away is asked less and less often, however many reasons
 // there are to ask.
 func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
-	rt := &awayRuntime{}
+	rt := &unreachableRuntime{}
 	a := idle(t, rt)
-	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "hold"}, Hold: model.HoldList{Images: []model.HeldImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
+	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "hold"}, Pins: model.PinSet{Images: []model.PinSetImage{{Name: "a:1", Digest: "sha256:a", Bundle: "sha256:b"}}}}
 	synctest.Test(t, func(t *testing.T) {
-		for _, k := range []*chan struct{}{&a.wakeBundles, &a.wakeHold, &a.wakePublish} {
+		for _, k := range []*chan struct{}{&a.wakeBundles, &a.wakeImages, &a.wakeStatus} {
 			*k = make(chan struct{}, 1)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		go a.holdLoop(ctx)
-		go a.bundlesLoop(ctx)
+		go a.images.Run(ctx)
+		go a.bundles.Run(ctx)
 		for range 10 { // media that come and go, new wants
 			time.Sleep(3 * time.Second)
-			wake(a.wakeHold)
+			wake(a.wakeImages)
 		}
 		before := rt.asked.Load()
 		time.Sleep(10 * time.Minute)
@@ -82,10 +82,10 @@ func TestARuntimeThatIsAwayIsNotStormed(t *testing.T) {
 func TestCountsOfAnOldListAreNotThoseOfTheNew(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "new"}}
-	a.state.holding = v1alpha1.PinStatus{Content: "new", PayloadsTotal: 3}
-	a.countProgress(t.Context(), &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "old"}})
-	if a.view().held {
-		t.Fatalf("held: %+v", a.state.holding)
+	a.state.pins = v1alpha1.PinStatus{Content: "new", PayloadsTotal: 3}
+	a.bundles.countProgress(t.Context(), &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "old"}})
+	if a.status.view().held {
+		t.Fatalf("held: %+v", a.state.pins)
 	}
 }
 
@@ -97,30 +97,30 @@ func TestASentenceIsNotAState(t *testing.T) {
 	say := func(reason, message string) *v1alpha1.NodeUpdateStatus {
 		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u"}}}
 		a.state.run = &v1alpha1.NodeRunStatus{UID: "u", State: v1alpha1.RunRunning, Step: "kubeadm", Reason: reason, Message: message}
-		return a.status(time.Now())
+		return a.status.status(time.Now())
 	}
 	a.state.sent = say("Updating", "pulling images")
-	if u := a.urgency(say("Updating", "writing manifests"), 0, statusreport.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
+	if u := a.status.urgency(say("Updating", "writing manifests"), 0, statusreport.IntervalsFor(v1alpha1.NodeUpdateSpec{})); u == 0 {
 		t.Error("every line that kubeadm prints is written at once")
 	}
-	if u := a.urgency(say("Settling", "pulling images"), 0, statusreport.At(v1alpha1.NodeUpdateSpec{})); u != 0 {
+	if u := a.status.urgency(say("Settling", "pulling images"), 0, statusreport.IntervalsFor(v1alpha1.NodeUpdateSpec{})); u != 0 {
 		t.Error("another reason waits")
 	}
 	full := func(free int) *v1alpha1.NodeUpdateStatus {
 		a.state.run = nil
 		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "h"}}
-		a.state.holdVerdicts = []model.Verdict{{Reason: v1alpha1.ReasonInsufficientSpace, Message: fmt.Sprintf("%d bytes are free", free)}}
-		return a.status(time.Now())
+		a.state.imageVerdicts = []model.Blocker{{Reason: v1alpha1.ReasonInsufficientSpace, Message: fmt.Sprintf("%d bytes are free", free)}}
+		return a.status.status(time.Now())
 	}
 	a.state.sent = full(1000)
-	if u := a.urgency(full(1001), 0, statusreport.At(v1alpha1.NodeUpdateSpec{})); u == 0 {
+	if u := a.status.urgency(full(1001), 0, statusreport.IntervalsFor(v1alpha1.NodeUpdateSpec{})); u == 0 {
 		t.Error("every byte that is free or not is written at once")
 	}
 }
 
 // A full disk is not the stick's fault: when there is room again the copy goes on.
-func TestAStoreThatCannotBeWrittenIsNotTheSticksFault(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+func TestAReadOnlyStoreIsNotBlamedOnTheMedium(t *testing.T) {
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	n := newTestNode(t, "n1", 17958, path)
 	n.reported("found", func(s *v1alpha1.NodeUpdateStatus) bool { return len(s.Media) == 1 })
 	store := n.agent.library.Blobs().Dir()
@@ -146,7 +146,7 @@ func TestADeletedNodeUpdateIsNoticedWhileContentsAreMissing(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	newer := make(chan *v1alpha1.NodeUpdate, 1)
 	newer <- nil
-	a.told(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Pins: "missing"}}, newer)
+	a.watch.follow(t.Context(), &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Pins: "missing"}}, newer)
 	if a.state.present {
 		t.Fatal("its status would be written again and again")
 	}
@@ -158,9 +158,9 @@ func TestANewNodeUpdateOfTheSameGenerationIsKept(t *testing.T) {
 	for _, digest := range []string{"sha256:a", "sha256:b"} {
 		nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Bundles: []v1alpha1.ApprovedBundle{{Digest: digest}}}}
 		nu.Generation = 1
-		a.told(t.Context(), nu, nil)
+		a.watch.follow(t.Context(), nu, nil)
 	}
-	w := desired.Read(a.conf.Path("want.json"), statefile.Ignore)
+	w := desired.ReadFile(a.conf.Path("want.json"), statefile.Ignore)
 	if w == nil || len(w.Spec.Bundles) != 1 || w.Spec.Bundles[0].Digest != "sha256:b" {
 		t.Fatalf("after a restart the agent knows %+v", w)
 	}
@@ -191,7 +191,7 @@ func TestAPeerThatWasRemovedIsNotAnswered(t *testing.T) {
 // Bytes that rotted on this node's disk are found when they are needed, and
 // fetched again from wherever they still are.
 func TestABlobThatRottedIsFetchedAgain(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	n := newTestNode(t, "n1", 17960, path)
 	approve(t, h, everything(h), n)
 	n.reported("held", held)
@@ -212,33 +212,33 @@ func TestABlobThatRottedIsFetchedAgain(t *testing.T) {
 	n.reported("held again", func(s *v1alpha1.NodeUpdateStatus) bool { return held(s) && n.runtime.has(img.Name) })
 }
 
-// A permission that was read before a restart may have been taken back since: a
-// run is begun only on a word of the API server to this process. What has begun
-// goes on without it (the journal knows it).
+// A permission from before a restart may have been withdrawn since. A run starts only after the
+// API server sent the permission to this process. A started run continues without it, from the
+// journal.
 func TestAnOldPermissionBeginsNothing(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: a.api.(*fakeAPI).ordered(t, "u")}}
 	nu.Generation = 1
 	a.want = &desired.State{Generation: 1, Spec: nu.Spec} // as read from want.json
-	if r := a.permitted(); r != nil {
+	if r := a.runs.permitted(); r != nil {
 		t.Fatalf("%+v is permitted by a file", r)
 	}
-	a.told(t.Context(), nu, nil)
-	a.approveRun(t.Context())
-	if r := a.permitted(); r == nil || r.UID != "u" {
+	a.watch.follow(t.Context(), nu, nil)
+	a.runs.approve(t.Context())
+	if r := a.runs.permitted(); r == nil || r.UID != "u" {
 		t.Fatalf("%+v is permitted", r)
 	}
 	select {
-	case <-a.wakeRun:
+	case <-a.wakeRuns:
 	default:
-		t.Fatal("nobody looks at it")
+		t.Fatal("the run loop was not woken")
 	}
 }
 
 // A payload that rotted is found before it is used, and fetched again; the run
 // waits for it.
 func TestAPayloadThatRottedIsFetchedAgain(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	n := newTestNode(t, "n1", 17961, path)
 	approve(t, h, everything(h), n)
 	n.reported("held", held)
@@ -255,11 +255,11 @@ func TestAPayloadThatRottedIsFetchedAgain(t *testing.T) {
 	if err := os.WriteFile(blob, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := n.agent.payload(h.Digest, p.Name); err == nil || errors.Is(err, updaters.ErrNoPayload) {
+	if got, err := n.agent.payloads.findPayload(h.Digest, p.Name); err == nil || errors.Is(err, updaters.ErrNoPayload) {
 		t.Fatalf("%+v %v, want an error that passes", got, err)
 	}
 	for range 100 {
-		if _, err = n.agent.payload(h.Digest, p.Name); err == nil {
+		if _, err = n.agent.payloads.findPayload(h.Digest, p.Name); err == nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -272,12 +272,12 @@ func TestAPayloadThatRottedIsFetchedAgain(t *testing.T) {
 // What may be fetched from a registry, and when: an update waits for none, and a
 // full disk takes none. What the kubelet fetched only gets its names.
 func TestWhatMayBeFetched(t *testing.T) {
-	image := model.HeldImage{Name: "r/app:1", Digest: "sha256:a", Registry: true}
+	image := model.PinSetImage{Name: "r/app:1", Digest: "sha256:a", Registry: true}
 	kubelets, bundled := image, image
 	kubelets.Kubelet, bundled.Bundle = true, "sha256:b"
 	for name, c := range map[string]struct {
 		src  source
-		img  model.HeldImage
+		img  model.PinSetImage
 		want bool
 	}{
 		"an image of a registry":              {source{}, image, true},

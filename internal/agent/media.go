@@ -10,60 +10,65 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/media"
 )
 
-// scanEvery is how often media are looked at without any event: events can be
-// lost, and a file or a device written in place makes none.
+// scanEvery is how often the loop lists media without an event: events can be lost, and a file
+// or a device that is written in place causes none.
 const scanEvery = 10 * time.Second
 
-func (a *Agent) watchMedia(ctx context.Context) {
-	defer a.media.Close()
-	a.media.Changed = func() { // a device answered late
-		wake(a.wakeBundles)
-		wake(a.wakeMedia)
+// mediaLoop scans the media of this node and reports them. The bundle loop reports them
+// again when it copied or refused something.
+type mediaLoop struct{ *shared }
+
+// Run scans at every device event and now and then.
+func (l *mediaLoop) Run(ctx context.Context) {
+	defer l.media.Close()
+	l.media.Changed = func() { // a slow device answered
+		wake(l.wakeBundles)
+		wake(l.wakeMedia)
 	}
-	if !a.conf.NoDevices {
+	if !l.conf.NoDevices {
 		go func() {
-			if err := media.Events(ctx, func() { wake(a.wakeMedia) }); err != nil && ctx.Err() == nil {
-				a.log.Warn("device events unavailable; falling back to polling", "error", err)
+			if err := media.Events(ctx, func() { wake(l.wakeMedia) }); err != nil && ctx.Err() == nil {
+				l.log.Warn("device events unavailable; falling back to polling", "error", err)
 			}
 		}()
 	}
-	each(ctx, a.wakeMedia, scanEvery, func(ctx context.Context) {
-		a.scan()
-		a.describeMedia(ctx)
+	each(ctx, l.wakeMedia, scanEvery, func(ctx context.Context) {
+		l.scan()
+		l.describe(ctx)
 		// A device appears in /dev a moment after the kernel's event.
 		sleep(ctx, 100*time.Millisecond)
 	})
 }
 
-// scan looks at what is plugged in, and wakes the bundles loop if a bundle came
-// or went.
-func (a *Agent) scan() {
-	places := media.Places{Allow: slices.Concat(a.conf.Devices, a.conf.Media)}
-	if a.conf.NoDevices {
+// scan lists the media in this node, and wakes the bundle loop if a bundle appeared or
+// disappeared.
+func (l *mediaLoop) scan() {
+	places := media.Places{Allow: slices.Concat(l.conf.Devices, l.conf.Media)}
+	if l.conf.NoDevices {
 		places.Sys = "/nonexistent"
 	}
-	now, err := media.Scan(places, a.conf.Media)
+	now, err := media.Scan(places, l.conf.Media)
 	if err != nil {
-		a.log.Warn("failed to list media", "error", err)
+		l.log.Warn("failed to list media", "error", err)
 	}
-	if a.media.Scan(now) {
-		wake(a.wakeBundles)
+	if l.media.Scan(now) {
+		wake(l.wakeBundles)
 	}
 }
 
-// describeMedia says in the status what is plugged in.
-func (a *Agent) describeMedia(ctx context.Context) {
-	w := a.wanted()
+// describe reports the media in the status.
+func (l *mediaLoop) describe(ctx context.Context) {
+	w := l.desiredState()
 	if w == nil {
 		w = &desired.State{}
 	}
-	hold, _ := a.inStore(ctx, w)
-	out := a.media.Describe(a.policy(w), func(digest string) (here bundlestore.Here) {
-		if s := a.library.Shelf(digest); s != nil {
-			here.Missing, here.Total = a.missing(s, hold)
+	hold, _ := l.pinsToStore(ctx, w)
+	out := l.media.Describe(l.policy(w), func(digest string) (here bundlestore.Availability) {
+		if s := l.library.Shelf(digest); s != nil {
+			here.Missing, here.Total = l.missing(s, hold)
 			here.All = here.Missing == 0 && full(s)
 		}
 		return here
 	})
-	a.update(func(s *state) { s.media = out })
+	l.update(func(s *state) { s.media = out })
 }

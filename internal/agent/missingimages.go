@@ -14,38 +14,44 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// release is what a bundle's kubeadm wants; hold loop only.
-type release struct {
-	kubeadm string // digest of the program
+// releaseCheck compares the images that a release's kubeadm needs with those of the
+// runtime. The image loop runs it.
+type releaseCheck struct {
+	*shared
+	payloads *payloadFinder
+	facts    Facts
+
+	// kubeadm is the digest of the program that was asked last, and images its answer.
+	kubeadm string
 	images  []string
 }
 
-// releaseTime bounds the question to kubeadm.
+// releaseTime bounds a call of kubeadm.
 const releaseTime = 20 * time.Second
 
-// lack is what a node has not of what a release needs.
-type lack struct {
+// releaseResult is which images of a release this node is missing.
+type releaseResult struct {
 	images   []string // the first 16
 	known    bool
-	verdicts []model.Verdict
+	verdicts []model.Blocker
 }
 
-// checkRelease reports which images kubeadm would look for on this node and neither the
-// bundle brought nor anybody else: kubeadm would find out only after the node
-// was drained. Before all that is wanted is held, images are merely on their way.
-func (a *Agent) checkRelease(ctx context.Context, w *desired.State, complete bool) lack {
+// check returns the images that kubeadm needs on this node and that are not in the runtime.
+// kubeadm itself would fail only after the node was drained. complete: all desired images are
+// pinned; until then images are still on their way.
+func (rc *releaseCheck) check(ctx context.Context, w *desired.State, complete bool) releaseResult {
 	if !complete {
-		return lack{known: true}
+		return releaseResult{known: true}
 	}
-	images, err := a.missingImages(ctx, w)
+	images, err := rc.missingImages(ctx, w)
 	switch {
 	case err != nil:
-		time.AfterFunc(releaseRetry, func() { wake(a.wakeHold) })
-		return lack{verdicts: []model.Verdict{releaseUnknown(a.conf.Node, err)}}
+		time.AfterFunc(releaseRetry, func() { wake(rc.wakeImages) })
+		return releaseResult{verdicts: []model.Blocker{releaseUnknown(rc.conf.Node, err)}}
 	case len(images) == 0:
-		return lack{known: true}
+		return releaseResult{known: true}
 	}
-	return lack{images: few(images), known: true, verdicts: []model.Verdict{model.LacksImages(a.conf.Node, images)}}
+	return releaseResult{images: truncateNames(images), known: true, verdicts: []model.Blocker{model.ReleaseImagesMissing(rc.conf.Node, images)}}
 }
 
 // maxMissing and maxMissingBytes bound what a status names: it stays below 4 KiB.
@@ -54,8 +60,8 @@ const (
 	maxMissingBytes = 1024
 )
 
-// few are the first names of a list, and at least one.
-func few(names []string) []string {
+// truncateNames returns the first names of a list, at least one.
+func truncateNames(names []string) []string {
 	size := 0
 	for i, n := range names {
 		if size += len(n); i == maxMissing || i > 0 && size > maxMissingBytes {
@@ -65,60 +71,60 @@ func few(names []string) []string {
 	return names
 }
 
-func (a *Agent) missingImages(ctx context.Context, w *desired.State) ([]string, error) {
-	wants, err := a.releaseImages(ctx, w)
+func (rc *releaseCheck) missingImages(ctx context.Context, w *desired.State) ([]string, error) {
+	wants, err := rc.releaseImages(ctx, w)
 	if err != nil || len(wants) == 0 {
 		return nil, err
 	}
-	have, err := a.runtime.Present(ctx)
+	have, err := rc.runtime.Present(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, name := range wants {
-		if !slices.ContainsFunc(have, func(p pin.Present) bool { return slices.Contains(p.Tags, name) }) {
+		if !slices.ContainsFunc(have, func(p pin.RuntimeImage) bool { return slices.Contains(p.Tags, name) }) {
 			out = append(out, name)
 		}
 	}
 	return out, nil
 }
 
-// releaseImages asks the bundle's kubeadm, once; none on a node that kubeadm does
-// not run on.
-func (a *Agent) releaseImages(ctx context.Context, w *desired.State) ([]string, error) {
+// releaseImages asks the bundle's kubeadm and caches the answer. It returns none on a node
+// that kubeadm does not manage.
+func (rc *releaseCheck) releaseImages(ctx context.Context, w *desired.State) ([]string, error) {
 	if len(w.Spec.Bundles) == 0 || w.Spec.Pins == "" {
 		return nil, nil
 	}
 	digest := w.Spec.Bundles[0].Digest
-	shelf := a.library.Shelf(digest)
+	shelf := rc.library.Shelf(digest)
 	if shelf == nil || shelf.Bundle().PayloadByName(bundle.PayloadKubeadm, platform()) == nil {
 		return nil, nil
 	}
-	program, err := a.payload(digest, bundle.PayloadKubeadm)
+	program, err := rc.payloads.findPayload(digest, bundle.PayloadKubeadm)
 	if err != nil {
-		return nil, nil // its absence is said elsewhere
+		return nil, nil // the bundle loop reports that it is missing
 	}
-	if a.release.kubeadm == program.Digest {
-		return a.release.images, nil
+	if rc.kubeadm == program.Digest {
+		return rc.images, nil
 	}
-	// It runs as nobody; the folder above is root's alone.
+	// It runs as user nobody; only root can enter the directory above.
 	if err := os.Chmod(program.Path, 0o755); err != nil {
 		return nil, err
 	}
 	call, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
-	images, err := a.facts.ReleaseImages(call, program.Path, shelf.Bundle().Metadata.KubernetesVersion, a.conf.StateDir)
+	images, err := rc.facts.ReleaseImages(call, program.Path, shelf.Bundle().Metadata.KubernetesVersion, rc.conf.StateDir)
 	if err == nil {
-		a.release = release{program.Digest, images}
+		rc.kubeadm, rc.images = program.Digest, images
 	}
 	return images, err
 }
 
-// releaseRetry is when it is asked again which images the release needs.
+// releaseRetry is the pause before kubeadm is asked again.
 const releaseRetry = 5 * time.Second
 
-// releaseUnknown: nothing may start before it is known that no image lacks.
-func releaseUnknown(node string, err error) model.Verdict {
-	return model.Verdict{Reason: v1alpha1.ReasonLoading, Waiting: true, Object: "Node/" + node,
-		Message: fmt.Sprintf("which images kubeadm needs on node %s is not known yet: %v", node, err)}
+// releaseUnknown blocks the node: no run may start while an image may be missing.
+func releaseUnknown(node string, err error) model.Blocker {
+	return model.Blocker{Reason: v1alpha1.ReasonLoading, Waiting: true, Object: "Node/" + node,
+		Message: fmt.Sprintf("list the images that kubeadm needs on node %s: %v", node, err)}
 }

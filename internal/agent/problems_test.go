@@ -49,13 +49,13 @@ func TestTheAgentStartsWithDamagedState(t *testing.T) {
 				}
 				a := onDir(t, state, run)
 				defer a.unlock()
-				told := a.problems.List(time.Now())
+				known := a.problems.List(time.Now())
 				for _, f := range files {
 					if !slices.Contains([]string{"pins.json", "want.json", "key.pem", "sources.json", "authority.json", "bundles", "blobs"}, f) {
 						continue // what others read
 					}
-					if !slices.ContainsFunc(told, func(p statefile.Problem) bool { return p.Object == filepath.Join(state, f) }) {
-						t.Errorf("nothing says that %s is damaged: %+v", f, told)
+					if !slices.ContainsFunc(known, func(p statefile.Problem) bool { return p.Object == filepath.Join(state, f) }) {
+						t.Errorf("nothing says that %s is damaged: %+v", f, known)
 					}
 				}
 			})
@@ -76,9 +76,9 @@ func TestTheAgentStartsWithoutAWritableDisk(t *testing.T) {
 				spoil(f)
 				a := onDir(t, f.Path("state"), t.TempDir())
 				defer a.unlock()
-				told := a.problems.List(time.Now())
-				if !slices.ContainsFunc(told, func(p statefile.Problem) bool { return p.Reason == statefile.ReasonNotWritable && p.Fix != "" }) {
-					t.Errorf("%+v", told)
+				known := a.problems.List(time.Now())
+				if !slices.ContainsFunc(known, func(p statefile.Problem) bool { return p.Reason == statefile.ReasonNotWritable && p.Fix != "" }) {
+					t.Errorf("%+v", known)
 				}
 				if a.id.PublicKey() == "" {
 					t.Error("it has no key")
@@ -106,12 +106,12 @@ func TestProblemsAreInTheStatus(t *testing.T) {
 	a := onDir(t, filepath.Join(dir, "state"), dir)
 	defer a.unlock()
 	off := ""
-	a.off = func() string { return off }
+	a.problemReport.off = func() string { return off }
 	a.state.observed = &v1alpha1.Observed{BootID: "b1"}
 	status := func() *v1alpha1.NodeUpdateStatus {
-		a.noteColdStart()
+		a.problemReport.checkColdStart()
 		a.state.problems = a.problems.List(time.Now())
-		return a.status(time.Now())
+		return a.status.status(time.Now())
 	}
 	if s := status(); len(s.Problems) > 0 || len(s.Conditions) != 4 {
 		t.Errorf("%+v", s)
@@ -145,10 +145,10 @@ func TestProblemsAreInTheStatus(t *testing.T) {
 	if s := status(); len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "a disk hangs") {
 		t.Errorf("%+v", s.Problems)
 	}
-	for i := range 2 * mostProblems {
-		a.note(statefile.Problem{Reason: statefile.ReasonDamaged, Object: fmt.Sprint(i), Message: strings.Repeat("x", 2000)})
+	for i := range 2 * maxProblems {
+		a.reportProblem(statefile.Problem{Reason: statefile.ReasonDamaged, Object: fmt.Sprint(i), Message: strings.Repeat("x", 2000)})
 	}
-	if s := status(); len(s.Problems) != mostProblems || len(s.Problems[1].Message) > problemBytes {
+	if s := status(); len(s.Problems) != maxProblems || len(s.Problems[1].Message) > problemBytes {
 		t.Errorf("%d problems", len(s.Problems))
 	}
 }

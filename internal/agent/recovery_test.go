@@ -30,10 +30,10 @@ func (ignoring) Pin(_ context.Context, img containerd.Image) ([]string, bool, er
 	return []string{img.Name, img.ByDigest()}, true, nil
 }
 
-// Trap of containerd 1.6, and of any runtime that does not do what it was told:
-// it takes the pin, and CRI does not report it.
+// Trap of containerd 1.6 and other runtimes without pins: they store the label, and CRI does not
+// report the image as pinned.
 func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
-	record := critest.Read(t, "host/cri/critest/testdata/containerd-1.6.json")
+	record := critest.ReadRecord(t, "host/cri/critest/testdata/containerd-1.6.json")
 	rt, err := imagekeeper.Open(t.Context(), record.Serve(t), crio.Places{Root: t.TempDir()}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -46,17 +46,17 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 	name := have.GetRepoTags()[0]
 	_, digest, _ := strings.Cut(have.GetRepoDigests()[0], "@")
 	k := imagekeeper.NewKeeper(ignoring{rt}, t.TempDir(), statefile.Ignore)
-	r, err := k.Sync(t.Context(), []model.HeldImage{{Name: name, Digest: digest, Bundle: "sha256:b"}}, source{}, func(imagekeeper.Result) {})
+	r, err := k.Sync(t.Context(), []model.PinSetImage{{Name: name, Digest: digest, Bundle: "sha256:b"}}, source{}, func(imagekeeper.Result) {})
 	if err != nil || r.Held != 1 || r.Pinned != 0 || r.Complete() {
 		t.Fatalf("%+v %v", r, err)
 	}
-	a := &Agent{runtime: rt}
-	vs := holdVerdicts("n1", a.runtimeName(t.Context()), r)
+	a := &imageLoop{shared: &shared{runtime: rt}}
+	vs := imageVerdicts("n1", a.runtimeName(t.Context()), r)
 	if len(vs) != 1 || vs[0].Reason != v1alpha1.ReasonPinsIgnored || vs[0].Waiting ||
-		!strings.Contains(vs[0].Message, "containerd 1.6.20") || !strings.Contains(vs[0].Message, "1 images") || !strings.Contains(vs[0].Fix, "1.7.3") {
+		!strings.Contains(vs[0].Message, "containerd 1.6.20") || !strings.Contains(vs[0].Message, "1 image ") || !strings.Contains(vs[0].Fix, "1.7.3") {
 		t.Fatalf("%+v", vs)
 	}
-	if vs := holdVerdicts("n1", "containerd 2.2.9", imagekeeper.Result{Total: 3, Held: 3, Pinned: 3}); len(vs) != 0 {
+	if vs := imageVerdicts("n1", "containerd 2.2.9", imagekeeper.Result{Total: 3, Held: 3, Pinned: 3}); len(vs) != 0 {
 		t.Fatalf("all is pinned: %+v", vs)
 	}
 }
@@ -66,7 +66,7 @@ func TestARuntimeThatIgnoresPinsIsNamed(t *testing.T) {
 func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 	images := func(e kube.Eviction) pin.Room {
 		dir := t.TempDir()
-		a := &Agent{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler), roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return e }}
+		a := &spaceChecker{shared: &shared{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler)}, roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return e }}
 		for _, r := range a.rooms(t.Context()) {
 			if r.Name == pin.ImagesFS {
 				return r
@@ -96,12 +96,12 @@ func TestRoomLeavesTheKubeletsThresholds(t *testing.T) {
 	}
 }
 
-// An agent that finds its NodeUpdate filled in by another agent says that the
-// node's store is another one, once, and until all is here again.
-func TestAnotherStoreIsSaid(t *testing.T) {
+// An agent that finds its NodeUpdate filled in from another store emits one event, and the status
+// mentions the new store until all images are here again.
+func TestANewStoreIsReported(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	api := a.api.(*fakeAPI)
-	told := func(key string) *v1alpha1.NodeUpdate {
+	reportedBy := func(key string) *v1alpha1.NodeUpdate {
 		nu := &v1alpha1.NodeUpdate{}
 		nu.Status.Agent = &v1alpha1.AgentInfo{PublicKey: key}
 		nu.Status.Pins = &v1alpha1.PinStatus{ImagesReady: 7}
@@ -109,34 +109,34 @@ func TestAnotherStoreIsSaid(t *testing.T) {
 	}
 	hear := func(nu *v1alpha1.NodeUpdate) {
 		t.Helper()
-		if err := a.newStore(t.Context(), nu); err != nil {
+		if err := a.watch.checkStore(t.Context(), nu); err != nil {
 			t.Fatal(err)
 		}
 	}
 	hear(&v1alpha1.NodeUpdate{}) // a node that is new says nothing
-	hear(told(a.id.PublicKey()))
+	hear(reportedBy(a.id.PublicKey()))
 	if len(api.events) != 0 || a.state.replaced {
 		t.Fatalf("%v", api.events)
 	}
-	hear(told("another"))
-	if len(api.events) != 1 || !strings.Contains(api.events[0], v1alpha1.ReasonStoreReplaced) || !strings.Contains(api.events[0], "with 7 images") {
+	hear(reportedBy("another"))
+	if len(api.events) != 1 || !strings.Contains(api.events[0], v1alpha1.ReasonStoreReplaced) || !strings.Contains(api.events[0], "had 7 images") {
 		t.Fatalf("%v", api.events)
 	}
-	if v := a.view(); !strings.Contains(v.message, "another one than before") {
+	if v := a.status.view(); !strings.Contains(v.message, "its store is new") {
 		t.Errorf("%q", v.message)
 	}
-	a.heard = true // from then on it is its own
-	if hear(told("another")); len(api.events) != 1 {
+	a.fromAPI = true // from then on it is its own
+	if hear(reportedBy("another")); len(api.events) != 1 {
 		t.Errorf("said again: %v", api.events)
 	}
 	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
-	a.state.holding.Content = "pins-1" // and nothing is wanted: all is here
-	if v := a.view(); strings.Contains(v.message, "another one") || a.state.replaced {
+	a.state.pins.Content = "pins-1" // and nothing is wanted: all is here
+	if v := a.status.view(); strings.Contains(v.message, "store is new") || a.state.replaced {
 		t.Errorf("it is still said when all is here: %q", v.message)
 	}
 }
 
-// adopts is a runner that is told of runs; it fails while broken is set.
+// adopts is a runner that records adopted runs; it fails while broken is set.
 type adopts struct {
 	noRun
 	broken error
@@ -150,8 +150,8 @@ func (r *adopts) Adopt(run v1alpha1.NodeRun, _ v1alpha1.NodeRunStatus) error {
 	return r.broken
 }
 
-// An agent whose store is new, after a new disk or an installation, does not begin again
-// what the one before it had run: the permission of an update that is done still stands.
+// An agent with a new store, after a new disk or an installation, does not repeat the run of the
+// previous store, although the permission for the finished update is still there.
 func TestWhatAnotherStoreRanIsNotRunAgain(t *testing.T) {
 	run := func(attempt int32) *v1alpha1.NodeRun { return &v1alpha1.NodeRun{UID: "u", Attempt: attempt} }
 	ended := func(uid string, attempt int32, s v1alpha1.RunState) *v1alpha1.NodeRunStatus {
@@ -175,11 +175,11 @@ func TestWhatAnotherStoreRanIsNotRunAgain(t *testing.T) {
 			a, r := idle(t, &fakeRuntime{}), &adopts{}
 			a.runner = r
 			nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: c.permitted}, Status: v1alpha1.NodeUpdateStatus{Run: c.last, Agent: &v1alpha1.AgentInfo{PublicKey: "another"}}}
-			if err := a.newStore(t.Context(), nu); err != nil || !slices.Equal(r.runs, c.want) {
+			if err := a.watch.checkStore(t.Context(), nu); err != nil || !slices.Equal(r.runs, c.want) {
 				t.Errorf("adopted %v, want %v (%v)", r.runs, c.want, err)
 			}
 			r.broken = errors.New("no room")
-			if err := a.newStore(t.Context(), nu); (err != nil) != (c.want != nil) {
+			if err := a.watch.checkStore(t.Context(), nu); (err != nil) != (c.want != nil) {
 				t.Errorf("it goes on with what it could not note: %v", err)
 			}
 		})

@@ -39,6 +39,33 @@ func (o oneNode) List(_ context.Context, l client.ObjectList, _ ...client.ListOp
 	return nil
 }
 
+// controllerReader is the controller's reader of bundles, which sees one node. It stops with the
+// test.
+func controllerReader(t *testing.T, n *testNode) *bundlefiles.Reader {
+	t.Helper()
+	key, _, err := peerapi.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := peerapi.NewIdentity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := bundlefiles.NewHeaders(id)
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = headers.Start(ctx) }()
+	t.Cleanup(func() { cancel(); <-stopped })
+	return &bundlefiles.Reader{Client: oneNode{node: n}, Headers: headers, Identity: id}
+}
+
+// allowController makes the controller a peer of the node.
+func allowController(n *testNode, r *bundlefiles.Reader) {
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Peers = append(s.Peers, v1alpha1.Peer{Node: "controller", Address: "127.0.0.1:1", PublicKey: r.Identity.PublicKey()})
+	})
+}
+
 const wantedImages = `{"apiVersion":"refit.dev/boot-images/v1","images":[]}`
 
 // manyChunks is a bundle with resources of several chunks, the last not full, and a
@@ -56,34 +83,20 @@ func manyChunks() bundletest.Spec {
 // The controller reads the resources of a bundle from an agent that holds it, over
 // the agents' own wire; an agent that does not know the controller sends nothing.
 func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
-	path, h := stick(t, manyChunks(), 1)
+	path, h := mediumWith(t, manyChunks(), 1)
 	n := newTestNode(t, "n1", 17966, path)
-	key, _, err := peerapi.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := peerapi.NewIdentity(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hs := bundlefiles.NewHeaders(id)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = hs.Start(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	f := &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
+	f, ctx := controllerReader(t, n), t.Context()
 	const most = 1 << 20
 
 	if p, err := f.File(ctx, h.Digest, bundle.PayloadResources, most); p != nil || !errors.Is(err, bundlefiles.ErrNotYet) {
-		t.Fatalf("before anybody has the bundle: %v, %v", p, err)
+		t.Fatalf("before any node has the bundle: %v, %v", p, err)
 	}
 	approve(t, h, pin.FromBundle(h, platform()), n)
 	n.reported("everything held", held)
-	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
-		s.Peers = []v1alpha1.Peer{{Node: "controller", Address: "127.0.0.1:1", PublicKey: id.PublicKey()}}
-	})
+	allowController(n, f)
 	var p *bundlefiles.File
-	for range 300 { // a header that could not be had is asked for again after some seconds
+	var err error
+	for range 300 { // a failed header is retried after some seconds
 		if p, err = f.File(ctx, h.Digest, bundle.PayloadResources, most); err == nil {
 			break
 		}
@@ -111,28 +124,28 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
 	for range 100 {
-		again := &bundlefiles.Reader{Client: oneNode{node: n}, Headers: hs, Identity: id}
+		again := &bundlefiles.Reader{Client: oneNode{node: n}, Headers: f.Headers, Identity: f.Identity}
 		if _, err = again.File(ctx, h.Digest, bundle.PayloadResources, most); err != nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	if err == nil {
-		t.Error("an agent that was told to forget the controller went on sending")
+		t.Error("the agent still answers the controller, which is no peer any more")
 	}
 }
 
 // A file for a NodeConfig is found by name and digest in whichever bundle is held.
 func TestAFileOfAnyHeldBundle(t *testing.T) {
-	path, h := stick(t, manyChunks(), 1)
+	path, h := mediumWith(t, manyChunks(), 1)
 	n := newTestNode(t, "n1", 17967, path)
 	motd := model.DigestOf([]byte("hello\n"))
-	if _, err := n.agent.held("file.motd", motd); !errors.Is(err, updaters.ErrNoPayload) {
+	if _, err := n.agent.payloads.findPinned("file.motd", motd); !errors.Is(err, updaters.ErrNoPayload) {
 		t.Fatalf("before anything is held: %v", err)
 	}
 	approve(t, h, everything(h), n)
 	n.reported("everything held", held)
-	p, err := n.agent.held("file.motd", motd)
+	p, err := n.agent.payloads.findPinned("file.motd", motd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +153,7 @@ func TestAFileOfAnyHeldBundle(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 	for _, other := range [][2]string{{"file.motd", "sha256:" + strings.Repeat("0", 64)}, {"file.other", motd}} {
-		if _, err := n.agent.held(other[0], other[1]); !errors.Is(err, updaters.ErrNoPayload) {
+		if _, err := n.agent.payloads.findPinned(other[0], other[1]); !errors.Is(err, updaters.ErrNoPayload) {
 			t.Errorf("%v: %v", other, err)
 		}
 	}

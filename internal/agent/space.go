@@ -7,51 +7,66 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
+// spaceChecker compares the room that missing content needs with the room of the node's
+// file systems. The bundle loop and the image loop ask it.
+type spaceChecker struct {
+	*shared
+	// place is where the program of a payload is; nil knows no place.
+	place   func(ctx context.Context, payload string) string
+	digests nodefiles.Digests
+	// eviction is what the kubelet wants left free; tests want nothing left free of
+	// the disk that they happen to run on.
+	eviction func() kube.Eviction
+	// roomAt is the room of the file system of a path in tests; nil: the machine's.
+	roomAt func(path string) (fsutil.Room, error)
+}
+
 func kubeletEviction() kube.Eviction {
 	return kube.ReadEviction(kube.Paths{}.KubeletConfig())
 }
 
-// rooms are the node's file systems, less what the kubelet wants left free before
-// it evicts pods, or collects images.
-func (a *Agent) rooms(ctx context.Context) []pin.Room {
-	ev := a.eviction()
+// rooms returns the node's file systems, without the space that the kubelet keeps free by
+// evicting pods or removing images.
+func (sc *spaceChecker) rooms(ctx context.Context) []pin.Room {
+	ev := sc.eviction()
 	var out []pin.Room
 	add := func(name, path, files string, thresholds ...string) {
-		r, err := a.room(path)
+		r, err := sc.roomOf(path)
 		if err != nil {
-			a.log.Warn("failed to read free space of a file system", "path", path, "error", err)
+			sc.log.Warn("failed to read free space of a file system", "path", path, "error", err)
 			return
 		}
 		out = append(out, pin.Room{Name: name, ID: r.ID, Free: r.Free - reserve(r.Total, thresholds...), Total: r.Total,
 			Files: r.FreeFiles - reserve(r.Files, files), FilesKnown: r.Files > 0})
 	}
-	add(pin.StateFS, a.conf.StateDir, ev.NodeFiles, ev.NodeFS)
-	if root, err := a.runtime.Root(ctx); err == nil {
-		// What is loaded must not set off the collection of other images.
+	add(pin.StateFS, sc.conf.StateDir, ev.NodeFiles, ev.NodeFS)
+	if root, err := sc.runtime.Root(ctx); err == nil {
+		// Loaded images must not trigger the removal of other images.
 		add(pin.ImagesFS, root, ev.ImageFiles, ev.ImageFS, ev.Collect)
 	}
-	if dir := a.programsDir(ctx); dir != "" {
-		add(pin.ProgramsFS, dir, "") // the kubelet evicts nobody because of it
+	if dir := sc.programsDir(ctx); dir != "" {
+		add(pin.ProgramsFS, dir, "") // the kubelet has no threshold for it
 	}
 	return out
 }
 
-// room of the file system of a path: the machine's, or that of a test.
-func (a *Agent) room(path string) (fsutil.Room, error) {
-	if a.roomAt == nil {
+// roomOf returns the room of the file system of a path: the machine's, or that of a test.
+func (sc *spaceChecker) roomOf(path string) (fsutil.Room, error) {
+	if sc.roomAt == nil {
 		return fsutil.RoomAt(path)
 	}
-	return a.roomAt(path)
+	return sc.roomAt(path)
 }
 
-// reserve is the largest of some thresholds for a total; one that cannot be read
-// counts as a tenth.
+// reserve returns the largest of some thresholds of a total; one that cannot be parsed counts
+// as a tenth.
 func reserve(total int64, thresholds ...string) int64 {
 	most := int64(0)
 	for _, t := range thresholds {
@@ -64,27 +79,27 @@ func reserve(total int64, thresholds ...string) int64 {
 	return most
 }
 
-// needs is how much room what is still missing takes, by file system.
-func (a *Agent) needs(ctx context.Context, w *desired.State) (map[string]int64, error) {
-	have, err := a.runtime.Present(ctx)
+// needs returns how much room the missing content takes, by file system.
+func (sc *spaceChecker) needs(ctx context.Context, w *desired.State) (map[string]int64, error) {
+	have, err := sc.runtime.Present(ctx)
 	if err != nil {
 		return nil, err
 	}
 	toLoad := map[string]bool{}
-	for _, i := range pin.Decide(w.Hold.Images, have, nil).Load {
+	for _, i := range pin.Decide(w.Pins.Images, have, nil).Load {
 		toLoad[pin.Key(i)] = true
-		if base := a.baseOf(i); base != "" && !slices.ContainsFunc(have, func(p pin.Present) bool { return slices.Contains(p.Digests, pin.Repository(base)+"@"+i.Base) }) {
-			toLoad[base+"@"+i.Base] = true // what is added to it is nothing beside it
+		if base := sc.baseOf(i); base != "" && !slices.ContainsFunc(have, func(p pin.RuntimeImage) bool { return slices.Contains(p.Digests, pin.Repository(base)+"@"+i.Base) }) {
+			toLoad[base+"@"+i.Base] = true // the overlay itself is small
 		}
 	}
 	out := map[string]int64{pin.StateFS: 0, pin.ImagesFS: 0}
-	store, _ := a.inStore(ctx, w)
+	store, _ := sc.pinsToStore(ctx, w)
 	for _, d := range w.Bundles() {
-		s := a.library.Shelf(d)
+		s := sc.library.Shelf(d)
 		if s == nil {
 			continue
 		}
-		x := s.Wanted(w.Hold, platform())
+		x := s.Wanted(w.Pins, platform())
 		mine := s.Wanted(store, platform())
 		out[pin.StateFS] += mine.Bytes - s.BytesHere(mine.Blobs)
 		blobs := map[int]bool{}
@@ -102,61 +117,61 @@ func (a *Agent) needs(ctx context.Context, w *desired.State) (map[string]int64, 
 			}
 		}
 	}
-	a.programNeeds(ctx, w, out)
+	sc.programNeeds(ctx, w, out)
 	return out, nil
 }
 
-// checkSpace says whether what is missing fits. It is asked before anything is
-// copied or loaded; if the runtime is away nothing can be said yet.
-func (a *Agent) checkSpace(ctx context.Context, w *desired.State) []model.Verdict {
-	need, err := a.needs(ctx, w)
+// checkSpace returns blockers if the missing content does not fit. Loops call it before they
+// copy or load. If the runtime is unavailable, the need is unknown, which blocks too.
+func (sc *spaceChecker) checkSpace(ctx context.Context, w *desired.State) []model.Blocker {
+	need, err := sc.needs(ctx, w)
 	if err != nil {
-		return []model.Verdict{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + a.conf.Node}}
+		return []model.Blocker{{Reason: v1alpha1.ReasonLoading, Waiting: true, Message: err.Error(), Object: "Node/" + sc.conf.Node}}
 	}
-	rooms := a.rooms(ctx)
-	a.setSpace(need, rooms)
-	return pin.CheckSpace(a.conf.Node, need, rooms)
+	rooms := sc.rooms(ctx)
+	sc.report(need, rooms)
+	return pin.CheckSpace(sc.conf.Node, need, rooms)
 }
 
-// checkFetch says whether what is to be fetched from registries fits beside what
-// bundles bring: a runtime that is left to fetch fills the disk, and then the
-// kubelet evicts. It holds up nothing else.
-func (a *Agent) checkFetch(ctx context.Context, w *desired.State) []model.Verdict {
-	have, err := a.runtime.Present(ctx)
+// checkFetch returns blockers if the images from registries do not fit next to those of bundles:
+// a runtime that pulls until the disk is full makes the kubelet evict pods. It blocks only these
+// pulls.
+func (sc *spaceChecker) checkFetch(ctx context.Context, w *desired.State) []model.Blocker {
+	have, err := sc.runtime.Present(ctx)
 	if err != nil {
-		return nil // said already
+		return nil // checkSpace reported it
 	}
 	fetch := int64(0)
-	for _, i := range pin.Decide(w.Hold.Images, have, nil).Load {
+	for _, i := range pin.Decide(w.Pins.Images, have, nil).Load {
 		if i.Registry && i.Bundle == "" && !i.Kubelet {
-			fetch += pin.FetchNeed(i.Size)
+			fetch += pin.SpaceToFetch(i.Size)
 		}
 	}
 	if fetch == 0 {
 		return nil
 	}
-	need, err := a.needs(ctx, w)
+	need, err := sc.needs(ctx, w)
 	if err != nil {
 		return nil
 	}
 	need[pin.ImagesFS] += fetch
-	return pin.CheckSpace(a.conf.Node, need, a.rooms(ctx))
+	return pin.CheckSpace(sc.conf.Node, need, sc.rooms(ctx))
 }
 
-func (a *Agent) setSpace(need map[string]int64, rooms []pin.Room) {
+func (sc *spaceChecker) report(need map[string]int64, rooms []pin.Room) {
 	fs := make([]v1alpha1.FileSystem, 0, len(rooms))
 	for _, r := range rooms {
 		fs = append(fs, v1alpha1.FileSystem{Name: r.Name, ID: r.ID, FreeBytes: max(0, r.Free), TotalBytes: r.Total})
 	}
-	a.update(func(s *state) {
-		s.rooms = fs
-		s.holding.NeededBytes = need
+	sc.update(func(s *state) {
+		s.fileSystems = fs
+		s.pins.NeededBytes = need
 	})
 }
 
-// measure refreshes what the status says of the room.
-func (a *Agent) measure(ctx context.Context, w *desired.State) {
-	if need, err := a.needs(ctx, w); err == nil {
-		a.setSpace(need, a.rooms(ctx))
+// measure refreshes the room in the status.
+func (sc *spaceChecker) measure(ctx context.Context, w *desired.State) {
+	if need, err := sc.needs(ctx, w); err == nil {
+		sc.report(need, sc.rooms(ctx))
 	}
 }

@@ -39,13 +39,13 @@ func sizeOf(h *bundle.Header) (total int64) {
 	return total
 }
 
-// Each of two more sets fits, both together do not: that is
-// a verdict on this node before a byte of either is copied, with needed and free
-// bytes, and what was held stays held. With room it goes on by itself.
+// Each of two more sets fits, both together do not. The node is blocked before a byte of either is
+// copied, and reports needed and free bytes. Pinned images stay pinned. With more room the agent
+// continues by itself.
 func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
-	path, first := stick(t, bundletest.Tiny(), 1)
-	path2, second := stick(t, another("second"), 1)
-	path3, third := stick(t, another("third"), 1)
+	path, first := mediumWith(t, bundletest.Tiny(), 1)
+	path2, second := mediumWith(t, another("second"), 1)
+	path3, third := mediumWith(t, another("third"), 1)
 	n := newTestNode(t, "n1", 17981, path, path2, path3)
 	var free atomic.Int64
 	free.Store(1 << 40)
@@ -66,7 +66,7 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
 		s.Bundles, s.Pins = []v1alpha1.ApprovedBundle{{Digest: first.Digest}, {Digest: second.Digest}, {Digest: third.Digest}}, name
 	})
-	s := n.reported("too little room is said", func(s *v1alpha1.NodeUpdateStatus) bool {
+	s := n.reported("the missing room is reported", func(s *v1alpha1.NodeUpdateStatus) bool {
 		status, reason := condition(s, v1alpha1.ConditionStalled)
 		return status == "True" && reason == v1alpha1.ReasonInsufficientSpace
 	})
@@ -92,7 +92,7 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 func TestFilesLeaveTheKubeletsThreshold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a := &Agent{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler),
+	a := &spaceChecker{shared: &shared{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler)},
 		eviction: func() kube.Eviction { return kube.Eviction{ImageFiles: "5%"} },
 		roomAt:   func(string) (fsutil.Room, error) { return fsutil.Room{ID: "8:1", FreeFiles: 100, Files: 1000}, nil }}
 	rooms := a.rooms(t.Context())

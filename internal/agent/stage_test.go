@@ -27,7 +27,7 @@ type fakeStager struct {
 	away, slow bool
 }
 
-func (s *fakeStager) note(what string) {
+func (s *fakeStager) record(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said = append(s.said, what)
@@ -42,14 +42,14 @@ func (s *fakeStager) took() []string {
 }
 
 func (s *fakeStager) Prepare(ctx context.Context, name string, c *model.NodeConfig) error {
-	s.note("prepare " + name + " " + c.OS.Digest())
+	s.record("prepare " + name + " " + c.OS.Digest())
 	s.mu.Lock()
 	away, slow := s.away, s.slow
 	s.mu.Unlock()
 	switch {
 	case slow:
 		<-ctx.Done()
-		s.note("given up " + name)
+		s.record("given up " + name)
 		return ctx.Err()
 	case away:
 		return errors.New("the registry does not answer")
@@ -57,9 +57,9 @@ func (s *fakeStager) Prepare(ctx context.Context, name string, c *model.NodeConf
 	return nil
 }
 
-func (s *fakeStager) Drop(context.Context) error { s.note("drop"); return nil }
+func (s *fakeStager) Drop(context.Context) error { s.record("drop"); return nil }
 
-// busyRun is a run that is under way while it is said to be.
+// busyRun is a runner that is busy while busy is set.
 type busyRun struct {
 	noRun
 	mu   sync.Mutex
@@ -79,7 +79,7 @@ func configText(t *testing.T, version, image string) string {
 	return string(b)
 }
 
-// wantsStaged is what a node is told: to make ready the configuration of that name.
+// wantsStaged is a desired state that stages the configuration of that name.
 func wantsStaged(t *testing.T, name string) *desired.State {
 	t.Helper()
 	return &desired.State{Spec: v1alpha1.NodeUpdateSpec{Stage: name}, Configs: map[string]string{
@@ -100,10 +100,10 @@ func TestStage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, s := idle(t, &fakeRuntime{dir: t.TempDir()}), &fakeStager{}
-			a.stager = s
+			a.staging.stager = s
 			a.authority.Follow([]string{"one"})
 			w := wantsStaged(t, c.stage)
-			err := a.stage(t.Context(), c.stage, w.Configs[c.stage])
+			err := a.staging.stage(t.Context(), c.stage, w.Configs[c.stage])
 			if d := cmp.Diff(c.says, s.took()); d != "" || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 				t.Fatal(err, d)
 			}
@@ -111,11 +111,11 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// The loop: not while a run is under way, again after a minute if it did not work, at
-// once when it is told something else, which also ends what is on its way.
+// The stage loop pauses during a run, and retries a failure after a minute. A new desired state
+// interrupts an attempt and starts another one at once.
 func TestStageLoop(t *testing.T) {
 	a, s, r := idle(t, &fakeRuntime{dir: t.TempDir()}), &fakeStager{away: true}, &busyRun{busy: true}
-	a.stager, a.runner = s, r
+	a.staging.stager, a.runner = s, r
 	a.authority.Follow([]string{"one", "two"})
 	synctest.Test(t, func(t *testing.T) {
 		a.wakeStage, a.wakeFacts = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -134,15 +134,15 @@ func TestStageLoop(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { defer close(ended); a.stageLoop(ctx) }()
-		is("nothing is told")
+		go func() { defer close(ended); a.staging.Run(ctx) }()
+		is("nothing is desired")
 		tell("one")
 		is("a run is under way")
 		r.set(false)
 		time.Sleep(stageEvery)
 		is("it is over", "prepare one sha256:1")
 		time.Sleep(3 * stageEvery)
-		is("the registry is away", "prepare one sha256:1", "prepare one sha256:1", "prepare one sha256:1")
+		is("the registry is unreachable", "prepare one sha256:1", "prepare one sha256:1", "prepare one sha256:1")
 		s.mu.Lock()
 		s.away, s.slow = false, true
 		s.mu.Unlock()
@@ -159,7 +159,7 @@ func TestStageLoop(t *testing.T) {
 		select {
 		case <-a.wakeFacts:
 		default:
-			t.Error("nobody is told that it lies ready")
+			t.Error("the staged boot is not reported")
 		}
 		tell("")
 		is("nothing is wanted", "drop")
@@ -168,9 +168,8 @@ func TestStageLoop(t *testing.T) {
 	})
 }
 
-// What somebody changed is put back where the configuration that is wanted now asks for
-// it, and told.
-func TestPutBack(t *testing.T) {
+// Drift is repaired and reported if the desired configuration asks for that.
+func TestDriftIsRepaired(t *testing.T) {
 	repair := `{"version":"refit.dev/config/v1","drift":"repair"}`
 	report := `{"version":"refit.dev/config/v1"}`
 	long := strings.Repeat("/etc/some/file ", 40)
@@ -179,12 +178,12 @@ func TestPutBack(t *testing.T) {
 		did     []string
 		fails   error
 		asked   int
-		told    string
+		event   string
 	}{
-		"a file is put back":                     {[]string{repair}, []string{"/etc/motd"}, nil, 1, "DriftRepaired: put back as refit had made it: /etc/motd"},
+		"a file is restored":                     {[]string{repair}, []string{"/etc/motd"}, nil, 1, "DriftRepaired: restored the configured state of: /etc/motd"},
 		"nothing was changed":                    {[]string{repair}, nil, nil, 1, ""},
-		"it cannot be put back":                  {[]string{repair}, []string{"/etc/motd"}, errors.New("read-only file system"), 1, ""},
-		"so many that a message would not end":   {[]string{repair}, []string{long}, nil, 1, "DriftRepaired: put back as refit had made it: /etc/some"},
+		"it cannot be restored":                  {[]string{repair}, []string{"/etc/motd"}, errors.New("read-only file system"), 1, ""},
+		"so many that a message would not end":   {[]string{repair}, []string{long}, nil, 1, "DriftRepaired: restored the configured state of: /etc/some"},
 		"only reported":                          {[]string{report}, nil, nil, 0, ""},
 		"ignored":                                {[]string{`{"version":"refit.dev/config/v1","drift":"ignore"}`}, nil, nil, 0, ""},
 		"asked for by a configuration of before": {[]string{report, repair}, nil, nil, 0, ""},
@@ -193,7 +192,7 @@ func TestPutBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, api, asked := idle(t, &fakeRuntime{dir: t.TempDir()}), newFakeAPI(), 0
 			a.api = api
-			a.repair = func(_ context.Context, got *model.NodeConfig, busy func() bool) ([]string, error) {
+			a.facts.drift.repair = func(_ context.Context, got *model.NodeConfig, busy func() bool) ([]string, error) {
 				if asked++; got.Drift != model.DriftRepair || busy() {
 					t.Errorf("asked about %+v, busy %v", got, busy())
 				}
@@ -207,14 +206,14 @@ func TestPutBack(t *testing.T) {
 			}
 			a.want = w
 			a.authority.Follow([]string{"current", "staged"})
-			a.repairDrift(t.Context())
+			a.facts.drift.run(t.Context())
 			said := strings.Join(api.events, "\n")
-			if asked != c.asked || (c.told == "") != (said == "") || !strings.HasPrefix(said, c.told) || len(said) > messageBytes+len("DriftRepaired: ") {
+			if asked != c.asked || (c.event == "") != (said == "") || !strings.HasPrefix(said, c.event) || len(said) > messageBytes+len("DriftRepaired: ") {
 				t.Fatalf("asked %d times, said %q", asked, said)
 			}
 		})
 	}
-	idle(t, &fakeRuntime{dir: t.TempDir()}).repairDrift(t.Context()) // nobody repairs here
+	idle(t, &fakeRuntime{dir: t.TempDir()}).facts.drift.run(t.Context()) // without a repair function
 }
 
 // The controller alone has no drift repaired, no field of the node read and no OS image
@@ -259,13 +258,13 @@ func TestTheControllerAloneConfiguresNothing(t *testing.T) {
 			a, api, repaired := idle(t, &fakeRuntime{dir: t.TempDir()}), newFakeAPI(), 0
 			api.says(people)
 			a.api = api
-			a.repair = func(context.Context, *model.NodeConfig, func() bool) ([]string, error) { repaired++; return nil, nil }
+			a.facts.drift.repair = func(context.Context, *model.NodeConfig, func() bool) ([]string, error) { repaired++; return nil, nil }
 			a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.config.JSON())}}
-			asked, config, _ := a.asked(t.Context())
-			a.repairDrift(t.Context())
+			asked, config, _ := a.facts.asked(t.Context())
+			a.facts.drift.run(t.Context())
 			read := len(asked.Configs[0].External) > 0
 			if ok := c.refused == ""; repaired > 0 != ok || read != ok || (config == "c") != ok {
-				t.Errorf("repaired %d times, fields are read: %v, looked at %q", repaired, read, config)
+				t.Errorf("repaired %d times, fields are read: %v, observed %q", repaired, read, config)
 			}
 			all := a.problems.List(time.Now())
 			if (c.refused == "") != (len(all) == 0) || len(all) > 0 && (all[0].Reason != v1alpha1.ReasonConfigNotApproved || !strings.Contains(all[0].Message, c.refused) || all[0].Fix == "") {
@@ -281,7 +280,7 @@ func TestAPortThatTheNodeNeedsIsNotTaken(t *testing.T) {
 	a.conf.Address = "127.0.0.1"
 	for port, refused := range map[int32]bool{0: false, 18740: false, 7000: false, 22: true, 2379: true, 6443: true, 10250: true, 10257: true} {
 		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{PeerPort: port}}
-		if address, err := a.listenAddress(); (err != nil) != refused {
+		if address, err := a.server.listenAddress(); (err != nil) != refused {
 			t.Errorf("port %d: %s %v", port, address, err)
 		}
 	}

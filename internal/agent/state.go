@@ -11,65 +11,59 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 )
 
-// state is what the loops know; guarded by Agent.mu. The status is made of it.
+// state is what the loops report; guarded by shared.mu. The status loop builds the status of it.
 type state struct {
-	// present: there is a NodeUpdate to report in.
+	// present: the NodeUpdate exists, so that there is a status to write.
 	present bool
-	// unread says why the NodeUpdate, or a Content that it names, is not followed.
-	unread *model.Verdict
-	// replaced: another store than this one was known of the node, and not all that
-	// it had is here again.
+	// address is where peers find this node.
+	address string
+	// unreadVerdict is why the agent does not follow the NodeUpdate or a Content that it names.
+	unreadVerdict *model.Blocker
+	// replaced: the NodeUpdate knows another store of this node, and its images are not all
+	// here again.
 	replaced bool
-	// sent is the status that was written last.
+	// sent is the last status that was written.
 	sent *v1alpha1.NodeUpdateStatus
 
-	media    []v1alpha1.Medium // those that matter most come first
-	holding  v1alpha1.PinStatus
-	rooms    []v1alpha1.FileSystem
-	observed *v1alpha1.Observed
-	// observedHold is the hold list whose programs were looked at.
-	observedHold string
+	media       []v1alpha1.Medium // the most important first
+	pins        v1alpha1.PinStatus
+	fileSystems []v1alpha1.FileSystem
+	observed    *v1alpha1.Observed
+	// observedPins is the pin set whose programs were compared with the node's.
+	observedPins string
 	health       *v1alpha1.NodeHealth
-	cold         *v1alpha1.ColdStart
+	coldStart    *v1alpha1.ColdStart
 	problems     []statefile.Problem
 	run          *v1alpha1.NodeRunStatus
-	// runVerdict says why a permitted run is not started.
-	runVerdict *model.Verdict
+	// runVerdict is why a permitted run does not start.
+	runVerdict *model.Blocker
 
-	// Why the bundles or the images are not complete; the first counts.
-	bundleVerdicts, holdVerdicts []model.Verdict
-	// doorVerdict says why peers are not answered.
-	doorVerdict *model.Verdict
-	// copying is under way.
+	// Why bundles or images are incomplete, by importance.
+	bundleVerdicts, imageVerdicts []model.Blocker
+	// serverVerdict is why this node does not serve its peers.
+	serverVerdict *model.Blocker
+	// copying: chunks are on their way.
 	copying bool
-	// bundles whose header is here and served.
+	// bundles whose headers this node serves.
 	bundles []string
 }
 
-// update changes the state and has it published.
-func (a *Agent) update(f func(*state)) {
-	a.mu.Lock()
-	f(&a.state)
-	a.mu.Unlock()
-	wake(a.wakePublish)
+// countPins stores the counts of a pass over the images.
+func (s *state) countPins(r imagekeeper.Result) {
+	s.pins.ImagesTotal, s.pins.ImagesReady, s.pins.ImagesPinned = int32(r.Total), int32(r.Held), int32(r.Pinned)
+	s.pins.FetchedTotal, s.pins.FetchedReady = int32(r.FetchedTotal), int32(r.Fetched)
 }
 
-// countHeld takes over what a pass over the images found.
-func (s *state) countHeld(r imagekeeper.Result) {
-	s.holding.ImagesTotal, s.holding.ImagesReady, s.holding.ImagesPinned = int32(r.Total), int32(r.Held), int32(r.Pinned)
-	s.holding.FetchedTotal, s.holding.FetchedReady = int32(r.FetchedTotal), int32(r.Fetched)
-}
-
-// status makes the NodeUpdate's status of the state.
-func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := &a.state
+// status builds the NodeUpdate's status from the state.
+func (l *statusLoop) status(now time.Time) *v1alpha1.NodeUpdateStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.state
 	out := &v1alpha1.NodeUpdateStatus{
-		Agent:       &v1alpha1.AgentInfo{Version: agentVersion(), Address: a.address, PublicKey: a.id.PublicKey(), Updaters: a.runner.Names(), Formats: model.ContentFormats()},
+		Agent:       &v1alpha1.AgentInfo{Version: agentVersion(), Address: s.address, PublicKey: l.id.PublicKey(), Updaters: l.runner.Names(), Formats: model.ContentFormats()},
 		Observed:    s.observed,
 		Health:      s.health,
-		FileSystems: s.rooms,
+		FileSystems: s.fileSystems,
 		Bundles:     s.bundles,
 		Problems:    nodeProblems(s.problems),
 	}
@@ -78,19 +72,19 @@ func (a *Agent) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		out.Run = &run
 	}
 	out.Media = slices.Clone(s.media[:min(len(s.media), 8)])
-	if a.want != nil {
-		out.ObservedGeneration = a.want.Generation
-		if a.want.Spec.Pins != "" {
-			// Content stays what the counts are about: after a new list has come they
-			// are still those of the one before.
-			h := s.holding
-			from := a.sources.Of(a.want.Bundles())
+	if l.want != nil {
+		out.ObservedGeneration = l.want.Generation
+		if l.want.Spec.Pins != "" {
+			// Content names the list of the counts: after a new list arrived, they are
+			// still those of the previous one.
+			h := s.pins
+			from := l.sources.Sum(l.want.Bundles())
 			h.BytesFromMedia, h.BytesFromPeers = from.Media, from.Peers
-			out.Pins, out.ColdStart = &h, s.cold
+			out.Pins, out.ColdStart = &h, s.coldStart
 		}
 	}
-	v := a.view()
-	if old := a.authority.Stale(now); old != "" {
+	v := l.view()
+	if old := l.authority.Stale(now); old != "" {
 		v.message = old + "; " + v.message
 	}
 	out.Phase, out.Message = v.phase, truncate(v.message, messageBytes)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/text"
 	"github.com/refit-dev/refit/internal/version"
 )
 
@@ -25,87 +27,80 @@ const (
 	phaseFailed   = "Failed"
 )
 
-// view is the state in one word and one sentence.
+// view is the phase, reason and message of the status.
 type view struct {
 	phase, reason, message string
-	// stalled: a person must act. busy: it goes on by itself.
+	// stalled: a person must act. busy: the agent continues by itself.
 	stalled, busy bool
 	held          bool
 	generation    int64
 }
 
 // view is called with the mutex held.
-func (a *Agent) view() view {
-	v := a.holdView()
-	if a.want != nil {
-		v.generation = a.want.Generation
+func (l *statusLoop) view() view {
+	v := l.pinView()
+	if l.want != nil {
+		v.generation = l.want.Generation
 	}
-	s := &a.state
-	s.sayReplaced(&v)
-	for _, x := range []*model.Verdict{s.unread, s.doorVerdict, s.runVerdict} {
-		v.waits(x)
+	s := &l.state
+	s.mentionReplacedStore(&v)
+	for _, x := range []*model.Blocker{s.unreadVerdict, s.serverVerdict, s.runVerdict} {
+		v.applyBlocker(x)
 	}
-	if r := s.run; r != nil && a.want != nil && a.want.Spec.Run != nil && r.UID == a.want.Spec.Run.UID {
+	if r := s.run; r != nil && l.want != nil && l.want.Spec.Run != nil && r.UID == l.want.Spec.Run.UID {
 		switch r.State {
 		case v1alpha1.RunRunning:
-			v.phase, v.message, v.busy = phaseUpdating, ofStep(r.Step, ": ")+r.Message, true
-			v.reason = orWord(r.Reason, v1alpha1.ReasonUpdating)
+			v.phase, v.message, v.busy = phaseUpdating, stepPrefix(r.Step, ": ")+r.Message, true
+			v.reason = cmp.Or(r.Reason, v1alpha1.ReasonUpdating)
 		case v1alpha1.RunFailed:
-			v.phase, v.message, v.stalled = phaseFailed, ofStep(r.Step, " failed: ")+r.Message, true
-			v.reason = orWord(r.Reason, v1alpha1.ReasonStepFailed)
+			v.phase, v.message, v.stalled = phaseFailed, stepPrefix(r.Step, " failed: ")+r.Message, true
+			v.reason = cmp.Or(r.Reason, v1alpha1.ReasonStepFailed)
 		case v1alpha1.RunUndone:
-			v.message = "the update was taken back; " + v.message
+			v.message = "the update was undone; " + v.message
 		}
 	}
 	return v
 }
 
-// waits takes over a verdict, if there is one.
-func (v *view) waits(x *model.Verdict) {
+// applyBlocker shows a blocker, if there is one.
+func (v *view) applyBlocker(x *model.Blocker) {
 	if x != nil {
 		v.phase, v.reason, v.message, v.stalled, v.busy = phaseWaiting, x.Reason, x.Message, !x.Waiting, x.Waiting
 	}
 }
 
-// ofStep begins a sentence about a step; a run can stop and wait outside of one.
-func ofStep(step, then string) string {
+// stepPrefix starts a sentence about a step; it is empty for a run that waits between steps.
+func stepPrefix(step, then string) string {
 	if step == "" {
 		return ""
 	}
 	return "step " + step + then
 }
 
-// sayReplaced says that the node's store is another one, until all is here again.
-func (s *state) sayReplaced(v *view) {
+// mentionReplacedStore adds that the node's store is new, until all images are here again.
+func (s *state) mentionReplacedStore(v *view) {
 	if s.replaced = s.replaced && !v.held; s.replaced {
-		v.message = "its store is another one than before (a new disk, or installed anew); " + v.message
+		v.message = "its store is new (a new disk, or a new installation); " + v.message
 	}
 }
 
-func orWord(word, otherwise string) string {
-	if word == "" {
-		return otherwise
+func (l *statusLoop) pinView() view {
+	s := &l.state
+	if l.want == nil || l.want.Spec.Pins == "" && len(l.want.Spec.Bundles) == 0 {
+		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "no content or update is assigned to this node"}
 	}
-	return word
-}
-
-func (a *Agent) holdView() view {
-	s := &a.state
-	if a.want == nil || a.want.Spec.Pins == "" && len(a.want.Spec.Bundles) == 0 {
-		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "nothing is asked of this node"}
-	}
-	if vs := slices.Concat(s.bundleVerdicts, s.holdVerdicts); len(vs) > 0 {
+	if vs := slices.Concat(s.bundleVerdicts, s.imageVerdicts); len(vs) > 0 {
 		return view{phase: phaseWaiting, reason: vs[0].Reason, message: vs[0].Message, stalled: !vs[0].Waiting, busy: vs[0].Waiting}
 	}
-	h := s.holding
+	h := s.pins
 	switch {
-	case a.want.Spec.Pins == "":
-		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "an approved bundle is known, nothing of it is to be held yet"}
-	case complete(h) && h.Content == a.want.Spec.Pins:
+	case l.want.Spec.Pins == "":
+		return view{phase: phaseIdle, reason: v1alpha1.ReasonAsExpected, message: "a bundle is approved, none of its content is assigned yet"}
+	case complete(h) && h.Content == l.want.Spec.Pins:
 		return view{phase: phaseReady, reason: v1alpha1.ReasonAsExpected, held: true,
-			message: fmt.Sprintf("%d images and %d payloads are held and pinned", h.ImagesReady, h.PayloadsReady)}
+			message: fmt.Sprintf("%s and %s are stored and pinned", text.Count(int(h.ImagesReady), "image"), text.Count(int(h.PayloadsReady), "payload"))}
 	case s.copying:
-		return view{phase: phaseCopying, reason: v1alpha1.ReasonCopying, busy: true, message: "copying what the hold list wants"}
+		return view{phase: phaseCopying, reason: v1alpha1.ReasonCopying, busy: true, message: "copying missing blobs of the pin set"}
 	}
 	return view{phase: phaseLoading, reason: v1alpha1.ReasonLoading, busy: true, message: "loading and pinning images"}
 }
@@ -114,15 +109,15 @@ func complete(h v1alpha1.PinStatus) bool {
 	return h.ImagesPinned == h.ImagesTotal && h.ImagesReady == h.ImagesTotal && h.PayloadsReady == h.PayloadsTotal
 }
 
-// Lengths of sentences in bytes: the whole of a failure stands once, in the run's
-// status, so that a NodeUpdate stays below 4 KiB.
+// Limits of sentences in bytes. Only the run's status has a failure in full length, so that a
+// NodeUpdate stays below 4 KiB.
 const (
 	messageBytes   = 250
 	conditionBytes = 150
 )
 
-// conditions are Ready, Reconciling, Stalled and ImagesReady; times of earlier
-// ones are kept while their status is the same.
+// conditions returns Ready, Reconciling, Stalled and ImagesReady. A transition time stays while
+// the condition's status is the same.
 func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []metav1.Condition {
 	set := func(kind string, is bool) metav1.Condition { return statusCondition(kind, is, v, before, now) }
 	return []metav1.Condition{
@@ -133,8 +128,8 @@ func conditions(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) []meta
 	}
 }
 
-// degraded is the condition of a node whose agent lives with a problem; without one there
-// is no such condition.
+// degraded returns the condition of a node whose agent has a problem; other nodes do not have
+// this condition.
 func degraded(v view, before *v1alpha1.NodeUpdateStatus, now time.Time) metav1.Condition {
 	return statusCondition(v1alpha1.ConditionDegraded, true, v, before, now)
 }

@@ -6,30 +6,28 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// component is who reports.
+// component is the reporter of events.
 const component = "refit-agent"
 
-// Event tells of this node what whoever looks at it should know. A kubelet's
-// identity may do that.
-func (c *Client) Event(ctx context.Context, reason, message string) error {
+// EmitEvent records an event about this node. A kubelet's identity may do that.
+func (c *Client) EmitEvent(ctx context.Context, reason, message string) error {
 	r, err := c.client()
 	if err != nil {
 		return err
 	}
 	now := metav1.NewTime(time.Now())
-	body, err := json.Marshal(corev1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{GenerateName: c.node + ".", Namespace: metav1.NamespaceDefault},
+	// An object without the Go type: with one type of core/v1, a program links them all.
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Event",
+		"metadata": map[string]any{"generateName": c.node + ".", "namespace": metav1.NamespaceDefault},
 		// A kubelet's events name the node in place of its UID too: kubectl describe finds both.
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.node, UID: types.UID(c.node)},
-		Reason:         reason, Message: message, Type: corev1.EventTypeNormal,
-		Source: corev1.EventSource{Component: component, Host: c.node}, ReportingController: component, ReportingInstance: c.node,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Node", "name": c.node, "uid": c.node},
+		"reason":         reason, "message": message, "type": "Normal",
+		"source": map[string]any{"component": component, "host": c.node}, "reportingComponent": component, "reportingInstance": c.node,
+		"firstTimestamp": now, "lastTimestamp": now, "count": 1,
 	})
 	if err != nil {
 		return fmt.Errorf("event: %w", err)

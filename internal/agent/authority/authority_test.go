@@ -7,25 +7,25 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
 )
 
 // people are the objects of administrators, and the Contents of the controller.
 type people struct {
-	away     bool
-	updates  []v1alpha1.ClusterUpdate
-	pools    []v1alpha1.UpdatePool
-	images   []v1alpha1.OSImage
-	configs  []v1alpha1.NodeConfig
-	maps     map[string]*corev1.ConfigMap
-	contents map[string]*v1alpha1.Content
-	track    *v1alpha1.ImageTrack
+	unavailable bool
+	updates     []v1alpha1.ClusterUpdate
+	pools       []v1alpha1.UpdatePool
+	images      []v1alpha1.OSImage
+	configs     []v1alpha1.NodeConfig
+	maps        map[string]*convert.ConfigMap
+	contents    map[string]*v1alpha1.Content
+	track       *v1alpha1.ImageTrack
 }
 
 func (p *people) ClusterUpdate(context.Context, string) (*v1alpha1.ClusterUpdate, error) {
@@ -44,7 +44,7 @@ func (p *people) Content(_ context.Context, name string) (*v1alpha1.Content, err
 }
 
 func (p *people) ClusterUpdates(context.Context) ([]v1alpha1.ClusterUpdate, error) {
-	if p.away {
+	if p.unavailable {
 		return nil, errors.New("connection refused")
 	}
 	return p.updates, nil
@@ -52,12 +52,12 @@ func (p *people) ClusterUpdates(context.Context) ([]v1alpha1.ClusterUpdate, erro
 func (p *people) NodeConfigs(context.Context) ([]v1alpha1.NodeConfig, error) { return p.configs, nil }
 func (p *people) UpdatePools(context.Context) ([]v1alpha1.UpdatePool, error) { return p.pools, nil }
 func (p *people) OSImages(context.Context) ([]v1alpha1.OSImage, error)       { return p.images, nil }
-func (p *people) ConfigMap(_ context.Context, name string) (*corev1.ConfigMap, error) {
+func (p *people) ConfigMap(_ context.Context, name string) (*convert.ConfigMap, error) {
 	return p.maps[name], nil
 }
 
 func (p *people) NodeLabels(context.Context) (map[string]string, error) {
-	if p.away {
+	if p.unavailable {
 		return nil, errors.New("connection refused")
 	}
 	return map[string]string{"pool": "edge"}, nil
@@ -89,13 +89,13 @@ func TestCheckStage(t *testing.T) {
 		refused string
 	}{
 		"in the plan that was approved":         {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, PlanDigest: good.Digest()}},
-		"nobody started it":                     {plan: good, spec: v1alpha1.ClusterUpdateSpec{PlanDigest: good.Digest()}, refused: "no update that an administrator started"},
+		"an update that is not started":         {plan: good, spec: v1alpha1.ClusterUpdateSpec{PlanDigest: good.Digest()}, refused: "no update that an administrator started"},
 		"another plan was approved":             {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, PlanDigest: model.DigestOf(nil)}, refused: "another plan"},
 		"another node's":                        {plan: planOf("n2", name), spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, refused: "no update"},
 		"the update is not for this node":       {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate, Nodes: []string{"n2"}}, refused: "no update"},
 		"no digest, and no OSImage has it":      {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, refused: "no OSImage"},
 		"no digest, and the pool's OSImage":     {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, people: finished},
-		"the API server does not answer":        {plan: good, people: func(p *people) { p.away = true }, refused: "connection refused"},
+		"the API server does not answer":        {plan: good, people: func(p *people) { p.unavailable = true }, refused: "connection refused"},
 		"no digest, an OSImage of another pool": {plan: good, spec: v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartImmediate}, people: func(p *people) { finished(p); p.pools[0].Spec.NodeSelector.MatchLabels["pool"] = "core" }, refused: "no OSImage"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestCheckStage(t *testing.T) {
 				x.people(p)
 			}
 			v := CheckStage(t.Context(), p, "n1", name, &c)
-			if (v == nil) != (x.refused == "") || v != nil && (!strings.Contains(v.Message, x.refused) || v.Fix == "" || v.Waiting != p.away) {
+			if (v == nil) != (x.refused == "") || v != nil && (!strings.Contains(v.Message, x.refused) || v.Fix == "" || v.Waiting != p.unavailable) {
 				t.Errorf("%+v", v)
 			}
 		})
@@ -122,7 +122,7 @@ func TestCheckConfigMerges(t *testing.T) {
 	inline := "a\n"
 	p := &people{
 		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "edge"}}}}},
-		maps:  map[string]*corev1.ConfigMap{"files": {Data: map[string]string{"b": "b\n"}}},
+		maps:  map[string]*convert.ConfigMap{"files": {Data: map[string]string{"b": "b\n"}}},
 		configs: []v1alpha1.NodeConfig{
 			{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"edge"}, Files: []v1alpha1.NodeFile{{Path: "/etc/a", Contents: &v1alpha1.FileContents{Inline: &inline}}}}},
 			{ObjectMeta: metav1.ObjectMeta{Name: "labels"}, Spec: v1alpha1.NodeConfigSpec{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "edge"}},
@@ -132,7 +132,7 @@ func TestCheckConfigMerges(t *testing.T) {
 	file := func(path, text string) model.ConfigFile {
 		return model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte(text)}
 	}
-	check := func(f ...model.ConfigFile) *model.Verdict {
+	check := func(f ...model.ConfigFile) *model.Blocker {
 		return CheckConfig(t.Context(), p, "c", &model.NodeConfig{Version: model.ConfigVersion, Files: f})
 	}
 	if v := check(file("/etc/a", "a\n"), file("/etc/b", "b\n")); v != nil {
@@ -144,10 +144,10 @@ func TestCheckConfigMerges(t *testing.T) {
 		}
 	}
 	p.configs[2].Spec.Pools, p.configs[2].Spec.Files[0].Path = nil, "/etc/a"
-	if v := check(file("/etc/b", "b\n")); v == nil || !strings.Contains(v.Message, "come to no configuration") {
+	if v := check(file("/etc/b", "b\n")); v == nil || !strings.Contains(v.Message, "result in no configuration") {
 		t.Errorf("NodeConfigs in conflict: %+v", v)
 	}
-	p.away = true
+	p.unavailable = true
 	if v := check(); v == nil || v.Reason != v1alpha1.ReasonApprovalUnreadable || !v.Waiting {
 		t.Errorf("%+v", v)
 	}
@@ -175,7 +175,7 @@ func TestATrackReplacesItsOwnImageOnly(t *testing.T) {
 
 // What a container runs may get a name that cannot move without an approval. Any other
 // image needs one, and a runtime that does not answer is waited for.
-func TestATrackNamesWhatRunsAlready(t *testing.T) {
+func TestATrackMayPinTheDigestThatRunsAlready(t *testing.T) {
 	t.Parallel()
 	const repo = "r.example/proxy"
 	runs, other := model.DigestOf([]byte("runs")), model.DigestOf([]byte("other"))
@@ -192,7 +192,7 @@ func TestATrackNamesWhatRunsAlready(t *testing.T) {
 	}{
 		"the digest that runs":                  {to: map[string]string{"c": repo + ":1.0-b1@" + runs}, running: map[string][]string{"c": {runs}}},
 		"one of the digests of what runs":       {to: map[string]string{"c": repo + ":1.0-b1@" + runs}, running: map[string][]string{"c": {other, runs}}},
-		"another digest":                        {to: map[string]string{"c": repo + ":1.0-b2@" + other}, running: map[string][]string{"c": {runs}}, refused: "nobody approved " + repo + ":1.0-b2@" + other + ", and container c runs " + runs},
+		"another digest":                        {to: map[string]string{"c": repo + ":1.0-b2@" + other}, running: map[string][]string{"c": {runs}}, refused: "no administrator approved " + repo + ":1.0-b2@" + other + ", and container c runs " + runs},
 		"another digest that was approved":      {to: map[string]string{"c": repo + ":1.0-b2@" + other}, track: func(s *v1alpha1.ImageTrackSpec) { s.Approvals = []v1alpha1.TrackApproval{{Digest: other}} }, unasked: true},
 		"another digest, and the track moves":   {to: map[string]string{"c": repo + ":1.0-b2@" + other}, track: func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{"Rebuild"} }, unasked: true},
 		"only one of two containers runs it":    {to: map[string]string{"c": repo + "@" + runs, "d": repo + "@" + runs}, running: map[string][]string{"c": {runs}, "d": {other}}, refused: "container d runs " + other},

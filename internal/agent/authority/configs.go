@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -17,36 +16,36 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
-// ConfigReader reads what a node's configuration is rendered of.
+// ConfigReader reads the sources of a node's rendered configuration.
 type ConfigReader interface {
 	RunReader
 	ClusterUpdates(ctx context.Context) ([]v1alpha1.ClusterUpdate, error)
 	NodeConfigs(ctx context.Context) ([]v1alpha1.NodeConfig, error)
 	UpdatePools(ctx context.Context) ([]v1alpha1.UpdatePool, error)
 	OSImages(ctx context.Context) ([]v1alpha1.OSImage, error)
-	// ConfigMap of refit-nodes, nil if there is none.
-	ConfigMap(ctx context.Context, name string) (*corev1.ConfigMap, error)
-	// NodeLabels are this node's own.
+	// ConfigMap reads one of namespace refit-nodes, nil if there is none.
+	ConfigMap(ctx context.Context, name string) (*convert.ConfigMap, error)
+	// NodeLabels are those of this node.
 	NodeLabels(ctx context.Context) (map[string]string, error)
 }
 
-// CheckConfig reports why a node does not follow a rendered configuration outside of a
-// run, nil if it does: its files, units and settings must be those of administrators'
-// NodeConfigs, and drift is repaired only where the node's UpdatePool says so.
-func CheckConfig(ctx context.Context, api ConfigReader, name string, c *model.NodeConfig) *model.Verdict {
+// CheckConfig reports why a node does not follow a rendered configuration outside of a run,
+// nil if it does. Its files, units and settings must be those of administrators'
+// NodeConfigs. Drift is repaired only if the node's UpdatePool says so.
+func CheckConfig(ctx context.Context, api ConfigReader, name string, c *model.NodeConfig) *model.Blocker {
 	want, err := readWanted(ctx, api)
 	if err != nil {
-		return unreadConfig(name, err)
+		return unreadableConfig(name, err)
 	}
 	return refusedConfig(name, refusesConfig(c, &want))
 }
 
 // CheckStage reports why a node does not fetch the OS image of a configuration ahead of its
-// run, nil if it does: an update that administrators started must have it in its plan.
-func CheckStage(ctx context.Context, api ConfigReader, node, name string, c *model.NodeConfig) *model.Verdict {
+// run, nil if it does. An update that administrators started must have it in its plan.
+func CheckStage(ctx context.Context, api ConfigReader, node, name string, c *model.NodeConfig) *model.Blocker {
 	all, err := api.ClusterUpdates(ctx)
 	if err != nil {
-		return unreadConfig(name, err)
+		return unreadableConfig(name, err)
 	}
 	why := "no update that an administrator started has it in its plan"
 	for i := range all {
@@ -60,7 +59,7 @@ func CheckStage(ctx context.Context, api ConfigReader, node, name string, c *mod
 			continue
 		}
 		switch {
-		case !plans(&plan, node, name):
+		case !planHasConfig(&plan, node, name):
 			continue
 		case u.Spec.PlanDigest == "":
 			return checkImage(ctx, api, name, c)
@@ -72,15 +71,15 @@ func CheckStage(ctx context.Context, api ConfigReader, node, name string, c *mod
 	return refusedConfig(name, why)
 }
 
-// plans reports whether a node's share of a plan has a configuration.
-func plans(p *model.Plan, node, config string) bool {
+// planHasConfig reports whether the plan has a configuration for a node.
+func planHasConfig(p *model.Plan, node, config string) bool {
 	at := slices.IndexFunc(p.Nodes, func(n model.NodePlan) bool { return n.Node == node })
 	return at >= 0 && slices.ContainsFunc(p.Nodes[at].Steps, func(s model.Step) bool { return s.Params[model.ParamConfig] == config })
 }
 
-// refusesUnnamed compares the steps of a plan that no administrator approved by its digest
-// with what administrators wrote otherwise: the controller alone chose them.
-func refusesUnnamed(ctx context.Context, api ConfigReader, run *v1alpha1.NodeRun) (why string, err error) {
+// refusesUnapprovedPlan checks the steps of a plan that no administrator approved by its
+// digest. Only the controller chose them, so other objects of administrators must have them.
+func refusesUnapprovedPlan(ctx context.Context, api ConfigReader, run *v1alpha1.NodeRun) (why string, err error) {
 	for _, s := range run.Steps {
 		if s.Updater == model.UpdaterStaticPod {
 			return "a static pod is changed only by a plan that was approved by its digest (spec.planDigest)", nil
@@ -98,7 +97,7 @@ func refusesUnnamed(ctx context.Context, api ConfigReader, run *v1alpha1.NodeRun
 			return "", fmt.Errorf("configuration %s: %s", name, v.Message)
 		}
 		if v != nil {
-			return "nobody approved its plan by digest (spec.planDigest), and " + v.Message, nil
+			return "no administrator approved its plan by digest (spec.planDigest), and " + v.Message, nil
 		}
 	}
 	return "", nil
@@ -110,7 +109,7 @@ func readConfig(ctx context.Context, api ConfigReader, name string) (*model.Node
 		return nil, err
 	}
 	if text.Type != v1alpha1.ContentConfig || v1alpha1.ContentName(v1alpha1.ContentConfig, text.Data) != name {
-		return nil, fmt.Errorf("content %s is not what its name says", name)
+		return nil, fmt.Errorf("content %s does not match the digest in its name", name)
 	}
 	c := &model.NodeConfig{}
 	if err := json.Unmarshal([]byte(text.Data), c); err != nil {
@@ -119,11 +118,11 @@ func readConfig(ctx context.Context, api ConfigReader, name string) (*model.Node
 	return c, nil
 }
 
-// checkImage is CheckConfig, and compares the OS image too.
-func checkImage(ctx context.Context, api ConfigReader, name string, c *model.NodeConfig) *model.Verdict {
+// checkImage is CheckConfig, and checks the OS image too.
+func checkImage(ctx context.Context, api ConfigReader, name string, c *model.NodeConfig) *model.Blocker {
 	want, err := readWanted(ctx, api)
 	if err != nil {
-		return unreadConfig(name, err)
+		return unreadableConfig(name, err)
 	}
 	why := refusesConfig(c, &want)
 	if why == "" {
@@ -132,28 +131,28 @@ func checkImage(ctx context.Context, api ConfigReader, name string, c *model.Nod
 	return refusedConfig(name, why)
 }
 
-func unreadConfig(name string, err error) *model.Verdict {
-	return &model.Verdict{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: "Content/" + name,
+func unreadableConfig(name string, err error) *model.Blocker {
+	return &model.Blocker{Reason: v1alpha1.ReasonApprovalUnreadable, Waiting: true, Object: "Content/" + name,
 		Message: fmt.Sprintf("configuration %s waits: %v", name, err), Fix: "apply refit's rules for nodes (refit install), which let nodes read NodeConfigs, UpdatePools, OSImages and ClusterUpdates"}
 }
 
-func refusedConfig(name, why string) *model.Verdict {
+func refusedConfig(name, why string) *model.Blocker {
 	if why == "" {
 		return nil
 	}
-	return &model.Verdict{Reason: v1alpha1.ReasonConfigNotApproved, Object: "Content/" + name,
+	return &model.Blocker{Reason: v1alpha1.ReasonConfigNotApproved, Object: "Content/" + name,
 		Message: "the controller names configuration " + name + ", which this node does not follow: " + why,
-		Fix:     "nothing to do if a NodeConfig was just changed, or approve a plan that has it (refit apply); if no administrator asked for it, the controller's token may be stolen: revoke the token"}
+		Fix:     "nothing to do if a NodeConfig was just changed, or approve a plan that has it (refit apply). If no administrator asked for it, the controller's token may be stolen: revoke the token"}
 }
 
-// wanted is what administrators' objects come to on this node.
+// wanted is what administrators' objects require of this node.
 type wanted struct {
 	model.NodeConfig
-	// repairs: an UpdatePool of the node has drift repaired.
+	// repairs: an UpdatePool of the node asks for repair of drift.
 	repairs bool
 	// images are the finished OS images of the node's UpdatePools.
 	images []string
-	// problem is why the objects come to nothing.
+	// problem is why the objects do not result in a configuration.
 	problem string
 }
 
@@ -172,7 +171,7 @@ func readWanted(ctx context.Context, api ConfigReader) (w wanted, err error) {
 	}
 	var sources []nodeconfig.Source
 	for i := range configs {
-		if c := &configs[i]; isFor(c, pools, of) {
+		if c := &configs[i]; appliesTo(c, pools, of) {
 			s, err := convert.NodeConfigSource(ctx, api.ConfigMap, c)
 			if err != nil {
 				return w, err
@@ -188,7 +187,7 @@ func readWanted(ctx context.Context, api ConfigReader) (w wanted, err error) {
 	return w, nil
 }
 
-// readPools takes in the UpdatePools that select the node, and names them.
+// readPools reads the UpdatePools that select the node, and returns their names.
 func (w *wanted) readPools(ctx context.Context, api ConfigReader, of map[string]string) (pools []string, err error) {
 	all, err := api.UpdatePools(ctx)
 	if err != nil {
@@ -208,7 +207,26 @@ func (w *wanted) readPools(ctx context.Context, api ConfigReader, of map[string]
 	return pools, w.readImages(ctx, api)
 }
 
-// readImages replaces the names of OSImages by the images that they name.
+// KubeadmPatches returns the directory of kubeadm's patches that this node's UpdatePool
+// names, "" for none.
+func KubeadmPatches(ctx context.Context, api ConfigReader) (string, error) {
+	of, err := api.NodeLabels(ctx)
+	if err != nil {
+		return "", err
+	}
+	all, err := api.UpdatePools(ctx)
+	if err != nil {
+		return "", err
+	}
+	for i := range all {
+		if p := &all[i]; p.Spec.KubeadmPatches != "" && selects(&p.Spec.NodeSelector, of) {
+			return p.Spec.KubeadmPatches, nil
+		}
+	}
+	return "", nil
+}
+
+// readImages replaces the names of OSImages by their images.
 func (w *wanted) readImages(ctx context.Context, api ConfigReader) error {
 	names := w.images
 	w.images = nil
@@ -227,7 +245,7 @@ func (w *wanted) readImages(ctx context.Context, api ConfigReader) error {
 	return nil
 }
 
-func isFor(c *v1alpha1.NodeConfig, pools []string, of map[string]string) bool {
+func appliesTo(c *v1alpha1.NodeConfig, pools []string, of map[string]string) bool {
 	switch {
 	case !c.DeletionTimestamp.IsZero():
 		return false
@@ -243,12 +261,12 @@ func selects(s *metav1.LabelSelector, of map[string]string) bool {
 }
 
 // refusesConfig compares a rendered configuration with what administrators want, part by
-// part: one that wants less than they do is not refused. What an image brings is verified
-// and never written, so it counts for nothing here; what a change costs is the order of
-// steps, which is the controller's.
+// part: a configuration that wants less is not refused. What an image brings is verified and
+// never written, so it does not count here. The controller chooses the order of steps, and
+// so the disruption of a change.
 func refusesConfig(c *model.NodeConfig, want *wanted) string {
 	if want.problem != "" {
-		return "the NodeConfigs of this node come to no configuration: " + want.problem
+		return "the NodeConfigs of this node result in no configuration: " + want.problem
 	}
 	if why := refusesParts(c, want); why != "" {
 		return why
@@ -264,7 +282,7 @@ func refusesConfig(c *model.NodeConfig, want *wanted) string {
 	return ""
 }
 
-// refusesParts compares what a configuration may have several of.
+// refusesParts compares the lists of a configuration.
 func refusesParts(c *model.NodeConfig, want *wanted) string {
 	for _, f := range c.Files {
 		fromImage := f.InImage || f.Stale || f.AsImage
@@ -277,17 +295,18 @@ func refusesParts(c *model.NodeConfig, want *wanted) string {
 			return "no NodeConfig has the unit " + u.Name + " " + u.State
 		}
 	}
-	if x := without(c.Certificates, want.Certificates); x != nil {
+	if x := firstMissing(c.Certificates, want.Certificates); x != nil {
 		return "no NodeConfig wants the certificate " + x.Name + " so"
 	}
-	if x := without(c.External, want.External); x != nil {
+	if x := firstMissing(c.External, want.External); x != nil {
 		return "no NodeConfig has the field " + x.Path + " in " + x.File
 	}
 	return ""
 }
 
-// without is the first of a list that is not in another one, nil if all are.
-func without[T comparable](list, other []T) *T {
+// firstMissing is the first element of a list that another list does not have, nil if it has
+// all.
+func firstMissing[T comparable](list, other []T) *T {
 	for i := range list {
 		if !slices.Contains(other, list[i]) {
 			return &list[i]
@@ -300,8 +319,8 @@ func sameFile(a, b model.ConfigFile) bool {
 	return a.Path == b.Path && a.Absent == b.Absent && a.Payload == b.Payload && a.Value() == b.Value()
 }
 
-// refusesOS: which image was built on the site, and with which arguments, only a plan says
-// that somebody approved by its digest.
+// refusesOS checks the OS image and its arguments. An image that was built on the site is
+// approved only by the digest of a plan.
 func refusesOS(os *model.ConfigOS, want *wanted) string {
 	if os == nil {
 		return ""

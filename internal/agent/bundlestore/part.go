@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -17,39 +18,41 @@ import (
 
 const partSuffix = ".part"
 
-// part is a blob that is being filled, or a complete one that is read.
+// part is a blob that is being filled, or a complete one that is being read.
 type part struct {
 	blob  Blob
 	final string
 
-	mu    sync.Mutex
-	began bool
-	done  bool
-	gone  bool
-	f     *os.File
-	have  []bool
-	left  int
+	mu      sync.Mutex
+	counted bool
+	done    bool
+	gone    bool
+	f       *os.File
+	have    []bool
+	left    int
+	// compared is when a chunk was compared with its digest last.
+	compared []time.Time
 }
 
-// begin counts what is on disk, if that is not known. A complete blob is looked at
-// again every time: others may delete it, and it must be wanted then.
-func (p *part) begin() error {
-	if p.began && (!p.done || p.whole()) {
+// countChunks counts the chunks on disk, unless they are counted. It checks a complete blob
+// again every time: if others delete it, it must be wanted again.
+func (p *part) countChunks() error {
+	if p.counted && (!p.done || p.hasFullSize()) {
 		return nil
 	}
-	p.have = make([]bool, p.blob.Chunks())
+	p.have, p.compared = make([]bool, p.blob.Chunks()), make([]time.Time, p.blob.Chunks())
 	p.left = len(p.have)
 	p.done = false
-	if p.whole() {
+	if p.hasFullSize() {
 		p.markAll()
-		p.began = true
+		p.counted = true
 		return nil
 	}
-	// Without a partial file nothing is made yet: most blobs of a bundle are
-	// only asked for, never filled, on a node that does not want them.
+	// Do not create a file here: most blobs of a bundle are only asked for, and never
+	// filled, on a node that does not want them.
 	f, err := os.OpenFile(p.final+partSuffix, os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
-		p.began = true
+		p.counted = true
 		return nil
 	}
 	if err != nil {
@@ -57,7 +60,7 @@ func (p *part) begin() error {
 	}
 	p.f = f
 	if err := p.recount(); err != nil {
-		p.forget()
+		p.reset()
 		return err
 	}
 	if p.left == 0 {
@@ -65,18 +68,18 @@ func (p *part) begin() error {
 			return err
 		}
 	}
-	p.began = true
+	p.counted = true
 	return nil
 }
 
-// whole: the complete blob has its name and length.
-func (p *part) whole() bool {
+// hasFullSize reports whether the complete blob has its final name and size.
+func (p *part) hasFullSize() bool {
 	st, err := os.Stat(p.final)
 	return err == nil && st.Size() == p.blob.Size
 }
 
-// create makes the partial file.
-func (p *part) create() error {
+// createFile makes the partial file.
+func (p *part) createFile() error {
 	if p.f != nil {
 		return nil
 	}
@@ -103,7 +106,7 @@ func (p *part) markAll() {
 	p.left, p.done = 0, true
 }
 
-// recount compares what an earlier life of the program left behind.
+// recount compares the chunks that an earlier process left behind.
 func (p *part) recount() error {
 	st, err := p.f.Stat()
 	if err != nil {
@@ -128,20 +131,20 @@ func (p *part) recount() error {
 	return nil
 }
 
-// put writes a chunk that was compared.
-func (p *part) put(n int, data []byte) (bool, error) {
+// writeChunk writes a chunk that was compared.
+func (p *part) writeChunk(n int, data []byte) (bool, error) {
 	off, _ := p.blob.span(n)
 	if p.done || p.have[n] {
 		return false, nil
 	}
-	if err := p.create(); err != nil {
+	if err := p.createFile(); err != nil {
 		return false, err
 	}
 	if _, err := p.f.WriteAt(data, off); err != nil {
 		return false, fmt.Errorf("blob %s: %w", p.blob.Digest, err)
 	}
 	failpoint.Here(failpoint.ChunkWritten)
-	p.have[n] = true
+	p.have[n], p.compared[n] = true, time.Now()
 	p.left--
 	if p.left > 0 {
 		return true, nil
@@ -149,17 +152,17 @@ func (p *part) put(n int, data []byte) (bool, error) {
 	return true, p.complete()
 }
 
-// complete gives a blob its final name. If that fails, what is on disk is
-// counted anew next time: a blob is not complete before it has its name.
+// complete gives a blob its final name. If that fails, its chunks on disk are counted anew
+// next time: a blob is complete only under its final name.
 func (p *part) complete() error {
 	err := p.finish()
 	if err != nil {
-		p.forget()
+		p.reset()
 	}
 	return err
 }
 
-// finish syncs, compares the whole once more, and gives the final name.
+// finish syncs, compares the whole blob once more, and gives it the final name.
 func (p *part) finish() error {
 	failpoint.Here(failpoint.BlobSync)
 	if err := p.f.Sync(); err != nil {
@@ -181,15 +184,15 @@ func (p *part) finish() error {
 	return nil
 }
 
-// checkWhole is needed since blobs are shared by bundles: the chunk table of
-// one bundle must not be able to fill in a blob of another.
+// checkWhole is required because bundles share blobs: the chunk table of one bundle must not
+// be able to fill a blob of another.
 func (p *part) checkWhole() error {
 	want, _ := hexOf(p.blob.Digest)
 	if len(p.blob.Sums) == 1 && hex.EncodeToString(p.blob.Sums[0][:]) == want {
 		return nil
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.blob.Size)); err != nil {
+	if _, err := io.CopyBuffer(h, io.NewSectionReader(p.f, 0, p.blob.Size), make([]byte, min(p.blob.Size+1, 256<<10))); err != nil {
 		return fmt.Errorf("blob %s: %w", p.blob.Digest, err)
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != want {
@@ -198,21 +201,28 @@ func (p *part) checkWhole() error {
 	return nil
 }
 
-func (p *part) get(n int, buf []byte) ([]byte, error) {
+// readChunk reads a chunk and compares it, unless that was done within recent.
+func (p *part) readChunk(n int, buf []byte, recent time.Duration) ([]byte, error) {
 	if n < 0 || n >= len(p.have) || !p.have[n] {
 		return nil, fmt.Errorf("blob %s, chunk %d: %w", p.blob.Digest, n, ErrAbsent)
 	}
 	off, size := p.blob.span(n)
-	if p.read(buf[:size], off) && sha256.Sum256(buf[:size]) == p.blob.Sums[n] {
-		return buf[:size], nil
+	if p.readAt(buf[:size], off) {
+		if time.Since(p.compared[n]) < recent {
+			return buf[:size], nil
+		}
+		if sha256.Sum256(buf[:size]) == p.blob.Sums[n] {
+			p.compared[n] = time.Now()
+			return buf[:size], nil
+		}
 	}
-	p.spoilt(n)
+	p.dropChunk(n)
 	return nil, fmt.Errorf("blob %s, chunk %d no longer matches on this disk and is wanted again: %w", p.blob.Digest, n, ErrAbsent)
 }
 
-// read opens a complete blob for one read only: thousands of blobs must not
-// keep as many files open.
-func (p *part) read(buf []byte, off int64) bool {
+// readAt opens a complete blob for one read only: thousands of blobs must not keep as many
+// files open.
+func (p *part) readAt(buf []byte, off int64) bool {
 	f := p.f
 	if f == nil {
 		var err error
@@ -225,24 +235,24 @@ func (p *part) read(buf []byte, off int64) bool {
 	return err == nil
 }
 
-// spoilt takes a chunk that rotted out of service. A complete blob becomes a
-// partial one, so that the rest of it is not lost.
-func (p *part) spoilt(n int) {
+// dropChunk takes a corrupt chunk out of service. A complete blob becomes a partial one, so
+// that its other chunks are not lost.
+func (p *part) dropChunk(n int) {
 	if p.done {
 		_ = os.Rename(p.final, p.final+partSuffix)
-		p.forget()
+		p.reset()
 		return
 	}
-	p.have[n] = false
+	p.have[n], p.compared[n] = false, time.Time{}
 	p.left++
 }
 
-// forget makes the next one who asks look at the disk.
-func (p *part) forget() {
+// reset makes the next caller count the chunks on disk.
+func (p *part) reset() {
 	if p.f != nil {
 		_ = p.f.Close()
 		p.f = nil
 	}
-	p.began = false
-	p.have, p.left, p.done = nil, 0, false
+	p.counted = false
+	p.have, p.compared, p.left, p.done = nil, nil, 0, false
 }

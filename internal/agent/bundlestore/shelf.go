@@ -37,7 +37,7 @@ func newShelf(h *bundle.Header, st *BlobStore) *Shelf {
 	return s
 }
 
-// Bundle is the checked header.
+// Bundle is the verified header.
 func (s *Shelf) Bundle() *bundle.Header { return s.header }
 
 // Digest of the bundle.
@@ -49,8 +49,8 @@ func (s *Shelf) Chunks() int { return s.header.Chunks.Len() }
 // ChunkSize is the size of chunk n in bytes.
 func (s *Shelf) ChunkSize(n int) int64 { return s.header.Chunks.Chunk(n).Size }
 
-// local finds a chunk in its blob.
-func (s *Shelf) local(n int) (Blob, int, error) {
+// locate finds a chunk in its blob.
+func (s *Shelf) locate(n int) (Blob, int, error) {
 	if n < 0 || n >= s.Chunks() {
 		return Blob{}, 0, fmt.Errorf("bundle %s has no chunk %d: %w", s.Digest(), n, ErrAbsent)
 	}
@@ -61,13 +61,13 @@ func (s *Shelf) local(n int) (Blob, int, error) {
 
 // Has reports whether chunk n is here.
 func (s *Shelf) Has(n int) bool {
-	b, k, err := s.local(n)
+	b, k, err := s.locate(n)
 	return err == nil && s.store.HasChunk(b, k)
 }
 
-// Put compares and keeps chunk n; kept is false if it was here.
+// Put compares and stores chunk n; kept is false if it was here.
 func (s *Shelf) Put(n int, data []byte) (kept bool, err error) {
-	b, k, err := s.local(n)
+	b, k, err := s.locate(n)
 	if err != nil {
 		return false, err
 	}
@@ -89,15 +89,28 @@ func (s *Shelf) Changed() <-chan struct{} {
 
 // Get reads chunk n and compares it.
 func (s *Shelf) Get(n int) ([]byte, error) {
-	b, k, err := s.local(n)
+	b, k, err := s.locate(n)
 	if err != nil {
 		return nil, err
 	}
 	return s.store.Get(b, k, make([]byte, s.ChunkSize(n)))
 }
 
-// Recheck compares chunks that are here with their digests and says how many are
-// not right: they are not here any more then, and wanted again.
+// GetRecent is Get for peers, which compare chunks themselves: it does not compare a chunk
+// again that was compared in the last minutes. It uses buf if buf is large enough.
+func (s *Shelf) GetRecent(n int, buf []byte) ([]byte, error) {
+	b, k, err := s.locate(n)
+	if err != nil {
+		return nil, err
+	}
+	if size := s.ChunkSize(n); int64(cap(buf)) < size {
+		buf = make([]byte, size)
+	}
+	return s.store.getRecent(b, k, buf[:cap(buf)])
+}
+
+// Recheck compares chunks that are here with their digests, and returns how many do not
+// match: those are missing then, and wanted again.
 func (s *Shelf) Recheck(blobs []int) (bad int) {
 	for _, b := range blobs {
 		first, count := s.header.Chunks.OfBlob(b)
@@ -113,7 +126,7 @@ func (s *Shelf) Recheck(blobs []int) (bad int) {
 	return bad
 }
 
-// Bitmap is one bit a chunk that is here, least significant bit first.
+// Bitmap has one bit for every chunk, set if it is here, least significant bit first.
 func (s *Shelf) Bitmap() ([]byte, error) {
 	out := make([]byte, (s.Chunks()+7)/8)
 	n := 0
@@ -132,7 +145,7 @@ func (s *Shelf) Bitmap() ([]byte, error) {
 	return out, nil
 }
 
-// HasBlob reports whether a blob is complete; a blob of no bytes is made.
+// HasBlob reports whether a blob is complete; it creates a blob of no bytes.
 func (s *Shelf) HasBlob(i int) bool {
 	if s.blobs[i].Size == 0 {
 		return s.store.Finish(s.blobs[i]) == nil
@@ -140,10 +153,10 @@ func (s *Shelf) HasBlob(i int) bool {
 	return s.store.Has(s.blobs[i].Digest)
 }
 
-// smallBlob is the most bytes that an index or a manifest has.
+// smallBlob is the largest size of an index or a manifest, in bytes.
 const smallBlob = 4 << 20
 
-// ReadSmall reads a complete blob of the bundle, nil if it is not here or large.
+// ReadSmall reads a complete blob of the bundle, nil if it is missing or large.
 func (s *Shelf) ReadSmall(digest string) []byte {
 	f, err := s.store.Open(digest)
 	if err != nil {
@@ -160,12 +173,12 @@ func (s *Shelf) ReadSmall(digest string) []byte {
 	return b
 }
 
-// Wanted is what a hold list wants of this bundle for a platform.
-func (s *Shelf) Wanted(hold model.HoldList, platform string) pin.Want {
-	return pin.Wanted(s.header, hold, platform, s.ReadSmall)
+// Wanted is what a pin set requires of this bundle for a platform.
+func (s *Shelf) Wanted(hold model.PinSet, platform string) pin.Needed {
+	return pin.SelectNeeded(s.header, hold, platform, s.ReadSmall)
 }
 
-// BytesHere counts the bytes of these blobs that are here, partial ones too.
+// BytesHere counts the bytes of these blobs that are here, including partial ones.
 func (s *Shelf) BytesHere(blobs []int) int64 {
 	var sum int64
 	for _, i := range blobs {
@@ -183,15 +196,15 @@ func (s *Shelf) BytesHere(blobs []int) int64 {
 	return sum
 }
 
-// Target is a held image of this bundle as a runtime takes it; ok is false while
-// not all its blobs are here.
-func (s *Shelf) Target(img model.HeldImage, platform string) (out cri.Target, ok bool) {
-	have := s.header.Held(img)
+// Target is a pinned image of this bundle in the form for a runtime; ok is false while
+// blobs are missing.
+func (s *Shelf) Target(img model.PinSetImage, platform string) (out cri.Target, ok bool) {
+	have := s.header.ImageForPin(img)
 	if have == nil {
 		return cri.Target{}, false
 	}
 	out = cri.Target{Name: have.Name, Digest: have.Digest, MediaType: have.MediaType}
-	for _, b := range pin.Share(s.header, have, platform, s.ReadSmall) {
+	for _, b := range pin.PlatformBlobs(s.header, have, platform, s.ReadSmall) {
 		if !s.HasBlob(b) {
 			return cri.Target{}, false
 		}
@@ -200,20 +213,21 @@ func (s *Shelf) Target(img model.HeldImage, platform string) (out cri.Target, ok
 		}
 	}
 	if img.Base != "" {
-		return s.made(img, platform)
+		return s.overlayTarget(img, platform)
 	}
 	return out, true
 }
 
-// made is an image that was made on the site of one of this bundle, whose blobs are all
-// here: followed from its digest down, since no bundle says what it is made of.
-func (s *Shelf) made(img model.HeldImage, platform string) (out cri.Target, ok bool) {
+// overlayTarget is an image that was assembled on the site from one of this bundle; ok is
+// true if all its blobs are here. No bundle lists its blobs, so it follows them from the
+// image's digest down.
+func (s *Shelf) overlayTarget(img model.PinSetImage, platform string) (out cri.Target, ok bool) {
 	top := s.ReadSmall(img.Digest)
-	kind, err := typeOf(top)
+	kind, err := mediaTypeOf(top)
 	if top == nil || err != nil {
 		return cri.Target{}, false
 	}
-	for _, d := range pin.Below(img.Digest, platform, s.ReadSmall) {
+	for _, d := range pin.ImageDigests(img.Digest, platform, s.ReadSmall) {
 		if !s.store.Has(d) {
 			return cri.Target{}, false
 		}
@@ -221,8 +235,8 @@ func (s *Shelf) made(img model.HeldImage, platform string) (out cri.Target, ok b
 	return cri.Target{Name: img.Name, Digest: img.Digest, MediaType: kind, Size: int64(len(top))}, true
 }
 
-// typeOf an index or a manifest: what it says itself, or OCI's.
-func typeOf(raw []byte) (string, error) {
+// mediaTypeOf an index or a manifest: its own media type, or OCI's default.
+func mediaTypeOf(raw []byte) (string, error) {
 	var said struct {
 		MediaType string          `json:"mediaType"`
 		Manifests json.RawMessage `json:"manifests"`

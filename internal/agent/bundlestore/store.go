@@ -11,18 +11,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrBadChunk: the bytes are not those of the chunk. Whoever sent them is
-	// wrong; nothing was written.
+	// ErrBadChunk: the bytes are not those of the chunk. The sender is at fault, and
+	// nothing was written.
 	ErrBadChunk = errors.New("chunk does not match its digest")
 	// ErrAbsent: the chunk or blob is not here.
 	ErrAbsent = errors.New("not in the store")
 )
 
-// Blob says what a blob must be.
+// Blob is what a blob must be.
 type Blob struct {
 	// Digest as sha256:<hex>.
 	Digest string
@@ -70,9 +71,9 @@ func (b Blob) compare(n int, data []byte) error {
 	return nil
 }
 
-// sameCut reports whether two bundles cut the blob alike. They may not: each has
-// a chunk size and a chunk table of its own.
-func (b Blob) sameCut(o Blob) bool {
+// sameChunks reports whether two bundles divide the blob into the same chunks. They may
+// differ: each bundle has a chunk size and a chunk table of its own.
+func (b Blob) sameChunks(o Blob) bool {
 	if b.Size != o.Size || b.ChunkSize != o.ChunkSize || len(b.Sums) != len(o.Sums) {
 		return false
 	}
@@ -95,8 +96,8 @@ type BlobStore struct {
 	parts map[string]*part
 }
 
-// BlobsAt is the store in a directory that may be missing: then nothing is in it, and it is
-// made with the first blob.
+// BlobsAt is the store in a directory that may be missing: then the store is empty, and its
+// first blob creates the directory.
 func BlobsAt(dir string) *BlobStore { return &BlobStore{dir: dir, parts: map[string]*part{}} }
 
 // Dir is the store's directory.
@@ -127,7 +128,7 @@ func (s *BlobStore) Open(digest string) (*os.File, error) {
 	return f, err
 }
 
-// Path is where a complete blob lies; callers must only read it.
+// Path is the location of a complete blob; callers must only read it.
 func (s *BlobStore) Path(digest string) (string, error) {
 	if !s.Has(digest) {
 		return "", fmt.Errorf("blob %s: %w", digest, ErrAbsent)
@@ -135,8 +136,8 @@ func (s *BlobStore) Path(digest string) (string, error) {
 	return s.path(digest), nil
 }
 
-// part returns the entry of a blob, locked, with what is on disk counted in the
-// chunks that b has.
+// part returns the entry of a blob, locked, with the chunks on disk counted in the division
+// of b.
 func (s *BlobStore) part(b Blob) (*part, error) {
 	if err := b.check(); err != nil {
 		return nil, err
@@ -150,15 +151,15 @@ func (s *BlobStore) part(b Blob) (*part, error) {
 		}
 		s.mu.Unlock()
 		p.mu.Lock()
-		if p.gone { // removed since we looked
+		if p.gone { // removed in between
 			p.mu.Unlock()
 			continue
 		}
-		if !p.blob.sameCut(b) {
-			p.forget()
+		if !p.blob.sameChunks(b) {
+			p.reset()
 			p.blob = b
 		}
-		if err := p.begin(); err != nil {
+		if err := p.countChunks(); err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}
@@ -166,8 +167,8 @@ func (s *BlobStore) part(b Blob) (*part, error) {
 	}
 }
 
-// Put writes chunk n of a blob after comparing it. kept is false if the chunk
-// was here already. With the last chunk the blob is synced and gets its name.
+// Put writes chunk n of a blob after comparing it. kept is false if the chunk was here
+// already. With the last chunk the blob is synced and gets its final name.
 func (s *BlobStore) Put(b Blob, n int, data []byte) (kept bool, err error) {
 	if err := b.compare(n, data); err != nil {
 		return false, err
@@ -177,11 +178,11 @@ func (s *BlobStore) Put(b Blob, n int, data []byte) (kept bool, err error) {
 		return false, err
 	}
 	defer p.mu.Unlock()
-	return p.put(n, data)
+	return p.writeChunk(n, data)
 }
 
-// Finish completes a blob that has all its chunks; only a blob of no bytes
-// needs it, since no chunk of it ever arrives.
+// Finish completes a blob that has all its chunks. Only a blob of no bytes needs it, since
+// no chunk of it ever arrives.
 func (s *BlobStore) Finish(b Blob) error {
 	p, err := s.part(b)
 	if err != nil {
@@ -191,21 +192,35 @@ func (s *BlobStore) Finish(b Blob) error {
 	if p.done || p.left > 0 {
 		return nil
 	}
-	if err := p.create(); err != nil {
+	if err := p.createFile(); err != nil {
 		return err
 	}
 	return p.complete()
 }
 
-// Get reads chunk n into buf (which must have room for a chunk) and compares
-// it. ErrAbsent if it is not here.
+// Get reads chunk n into buf (which must be large enough for a chunk) and compares it.
+// ErrAbsent if it is not here.
 func (s *BlobStore) Get(b Blob, n int, buf []byte) ([]byte, error) {
 	p, err := s.part(b)
 	if err != nil {
 		return nil, err
 	}
 	defer p.mu.Unlock()
-	return p.get(n, buf)
+	return p.readChunk(n, buf, 0)
+}
+
+// recent is how long a chunk that was compared is sent to peers without another comparison.
+// Its bytes are usually in memory still; a peer compares what it gets in any case.
+const recent = 5 * time.Minute
+
+// getRecent is Get without the comparison of a chunk that was compared a short time ago.
+func (s *BlobStore) getRecent(b Blob, n int, buf []byte) ([]byte, error) {
+	p, err := s.part(b)
+	if err != nil {
+		return nil, err
+	}
+	defer p.mu.Unlock()
+	return p.readChunk(n, buf, recent)
 }
 
 // HasChunk reports whether chunk n of a blob is here.
@@ -218,7 +233,7 @@ func (s *BlobStore) HasChunk(b Blob, n int) bool {
 	return n >= 0 && n < len(p.have) && p.have[n]
 }
 
-// Have says which chunks of a blob are here.
+// Have reports which chunks of a blob are here.
 func (s *BlobStore) Have(b Blob) ([]bool, error) {
 	p, err := s.part(b)
 	if err != nil {
@@ -261,7 +276,7 @@ func (s *BlobStore) Remove(digest string) error {
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.forget()
+		p.reset()
 		p.gone = true
 	}
 	for _, f := range []string{s.path(digest), s.path(digest) + partSuffix} {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -149,6 +151,24 @@ func TestStore(t *testing.T) {
 				t.Fatalf("a chunk that is not here was answered with %v", err)
 			}
 		},
+		"peers get a chunk without another comparison for some minutes": func(t *testing.T, s *BlobStore, b Blob) {
+			synctest.Test(t, func(t *testing.T) {
+				if _, err := s.Put(b, 2, piece(data, 2)); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(s.path(b.Digest)+partSuffix, bytes.Repeat([]byte{1}, len(data)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				got, err := s.getRecent(b, 2, make([]byte, chunk))
+				if err != nil || bytes.Equal(got, piece(data, 2)) {
+					t.Fatalf("got %q, %v: it was compared again at once", got, err)
+				}
+				time.Sleep(recent)
+				if _, err := s.getRecent(b, 2, make([]byte, chunk)); !errors.Is(err, ErrAbsent) {
+					t.Fatalf("after %s a rotten chunk was answered with %v", recent, err)
+				}
+			})
+		},
 		"a complete blob that rots is wanted again, the rest of it is kept": func(t *testing.T, s *BlobStore, b Blob) {
 			for n := range b.Chunks() {
 				if _, err := s.Put(b, n, piece(data, n)); err != nil {
@@ -176,7 +196,7 @@ func TestStore(t *testing.T) {
 				t.Fatal("a rotten blob is still called complete")
 			}
 		},
-		"a chunk table that lies about a blob completes nothing": func(t *testing.T, s *BlobStore, b Blob) {
+		"a false chunk table of a blob completes nothing": func(t *testing.T, s *BlobStore, b Blob) {
 			lie := blobOf(bytes.Repeat([]byte("wrong"), 100))
 			lie.Digest = b.Digest
 			var last error
@@ -207,7 +227,7 @@ func TestStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"a name that is no digest is refused, whatever it says": func(t *testing.T, s *BlobStore, _ Blob) {
+		"a name that is not a digest is refused": func(t *testing.T, s *BlobStore, _ Blob) {
 			for _, d := range []string{"", "../../etc/passwd", "sha256:../x", "sha512:00"} {
 				if _, err := s.Open(d); err == nil {
 					t.Errorf("%q was opened", d)
@@ -246,7 +266,7 @@ func TestABlobThatCouldNotBeFinishedIsFinishedLater(t *testing.T) {
 	if err := os.RemoveAll(blocker); err != nil {
 		t.Fatal(err)
 	}
-	for n := range b.Chunks() { // whoever misses chunks brings them again
+	for n := range b.Chunks() { // missing chunks come again
 		if !s.HasChunk(b, n) {
 			if _, err := s.Put(b, n, piece(data, n)); err != nil {
 				t.Fatal(err)
@@ -254,7 +274,7 @@ func TestABlobThatCouldNotBeFinishedIsFinishedLater(t *testing.T) {
 		}
 	}
 	if !s.Has(b.Digest) {
-		t.Fatal("all chunks are said to be here, the blob is not")
+		t.Fatal("all chunks are reported here, the blob is not")
 	}
 }
 
@@ -303,8 +323,8 @@ func TestTwoBundlesCutABlobDifferently(t *testing.T) {
 	}
 }
 
-// What somebody deletes or cuts short behind the store's back is wanted again at once,
-// not only after a restart: an image that is deleted with its blobs comes back.
+// If others delete or truncate a blob in the store, it is wanted again at once, not only
+// after a restart: an image that is deleted with its blobs is restored.
 func TestACompleteBlobThatGoesIsWantedAgain(t *testing.T) {
 	data := bytes.Repeat([]byte("x"), 3*chunk)
 	b := blobOf(data)

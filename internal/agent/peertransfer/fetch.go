@@ -23,39 +23,38 @@ type Shelf interface {
 	Chunks() int
 	ChunkSize(n int) int64
 	Has(n int) bool
-	// Put compares and keeps a chunk; bundlestore.ErrBadChunk if it is not right.
-	// kept is false if it was here already.
+	// Put compares and stores a chunk; bundlestore.ErrBadChunk if it does not match.
+	// kept is false if it was here already. The memory of data is used again after it.
 	Put(n int, data []byte) (kept bool, err error)
 }
 
-// Peer is a neighbour; peerapi.Client is one.
+// Peer is another node that has chunks; peerapi.Client is one.
 type Peer interface {
 	Peer() peerapi.Peer
 	Have(ctx context.Context, digest string, chunks int) ([]byte, error)
 	News(ctx context.Context, digest string, chunks int, all func(have []byte), came func(n int)) error
-	Take(ctx context.Context, digest string, n int, size int64) (data []byte, next int, err error)
+	FetchChunk(ctx context.Context, digest string, n int, size int64, buf []byte) (data []byte, next int, err error)
 }
 
-// Settings of a Fetcher; zero values are the defaults.
+// Settings of Fetch; zero values are the defaults.
 type Settings struct {
-	// Streams is how many chunks are asked of one neighbour at once. Default 2.
+	// Streams is how many chunks are requested from one peer at once. Default 2.
 	Streams int
-	// Poll is how often a neighbour that has nothing new is asked again.
-	// Default 1 s.
+	// Poll is how often a peer without news is asked again. Default 1 s.
 	Poll time.Duration
 	// ChunkTime is how long one chunk may take. Default 60 s.
 	ChunkTime time.Duration
-	// Aside is how long a neighbour is put aside after its first failure; it
-	// doubles with every further one up to 60 times that. Default 1 s.
-	Aside time.Duration
+	// Backoff is how long Fetch makes no request to a peer after its first failure. It
+	// doubles with every further failure, up to 60 times that. Default 1 s.
+	Backoff time.Duration
 	// First are chunks that come before all others, in this order.
 	First []int
-	// Got is told the bytes of every chunk that was kept. May be nil.
-	Got func(bytes int64)
-	// Lied is told of a neighbour that sent another chunk than it was asked for,
-	// and which. May be nil.
-	Lied func(peer peerapi.Peer, n int)
-	Log  *slog.Logger
+	// OnChunk is called with the bytes of every stored chunk. May be nil.
+	OnChunk func(bytes int64)
+	// OnBadChunk is called with a peer that sent other bytes than the requested chunk,
+	// and the chunk's number. May be nil.
+	OnBadChunk func(peer peerapi.Peer, n int)
+	Log        *slog.Logger
 }
 
 func (s *Settings) defaults() {
@@ -68,26 +67,26 @@ func (s *Settings) defaults() {
 	if s.ChunkTime <= 0 {
 		s.ChunkTime = time.Minute
 	}
-	if s.Aside <= 0 {
-		s.Aside = time.Second
+	if s.Backoff <= 0 {
+		s.Backoff = time.Second
 	}
-	if s.Got == nil {
-		s.Got = func(int64) {}
+	if s.OnChunk == nil {
+		s.OnChunk = func(int64) {}
 	}
-	if s.Lied == nil {
-		s.Lied = func(peerapi.Peer, int) {}
+	if s.OnBadChunk == nil {
+		s.OnBadChunk = func(peerapi.Peer, int) {}
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 }
 
-// lieFactor makes a neighbour that sent wrong bytes stay aside longer than one
-// that was merely away.
-const lieFactor = 30
+// badChunkFactor makes the backoff after wrong bytes longer than that after an unreachable
+// peer.
+const badChunkFactor = 30
 
-// Fetch gets the wanted chunks from peers. It returns nil when all are here,
-// the context's error, or the error of this node's own store.
+// Fetch gets the wanted chunks from peers. It returns nil when all are here, the context's
+// error, or the error of this node's own store.
 func Fetch(ctx context.Context, shelf Shelf, wanted []int, peers []Peer, s Settings) error {
 	s.defaults()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -99,10 +98,10 @@ func Fetch(ctx context.Context, shelf Shelf, wanted []int, peers []Peer, s Setti
 	}
 	var wg sync.WaitGroup
 	for _, p := range peers {
-		src := &source{peer: p}
-		wg.Go(func() { f.follow(ctx, src) })
-		for range s.Streams {
-			wg.Go(func() { f.stream(ctx, src) })
+		src := &peerState{peer: p}
+		wg.Go(func() { f.followPeer(ctx, src) })
+		for i := range s.Streams {
+			wg.Go(func() { f.stream(ctx, src, i) })
 		}
 	}
 	<-ctx.Done()
@@ -116,68 +115,70 @@ func Fetch(ctx context.Context, shelf Shelf, wanted []int, peers []Peer, s Setti
 var errComplete = errors.New("complete")
 
 type fetch struct {
-	shelf Shelf
-	s     Settings
-	stop  context.CancelCauseFunc
-	first map[int]int
+	shelf    Shelf
+	s        Settings
+	stop     context.CancelCauseFunc
+	priority map[int]int
 
 	mu sync.Mutex
-	// missing are the chunks that are to come, in no order; at says where one is.
+	// missing are the chunks that are to come, in no order; position is where one is in it.
 	missing  []int
-	at       map[int]int
-	underWay map[int]asked
-	// holders counts the neighbours that have a chunk.
+	position map[int]int
+	underWay map[int]requested
+	// holders counts the peers that have a chunk.
 	holders []uint16
-	// pace is how long a chunk takes, on an average of the last ones.
-	pace time.Duration
-	// changed is closed when a stream that found nothing to do may find something.
+	// chunkTime is how long a chunk takes, as a moving average.
+	chunkTime time.Duration
+	// changed is closed when an idle stream may find a chunk to request.
 	changed chan struct{}
 }
 
-// asked is a chunk that is under way: of how many, and since when.
-type asked struct {
-	of    int
+// requested is a chunk in transit: from how many peers, and since when.
+type requested struct {
+	count int
 	since time.Time
 }
 
-// source is a neighbour and what is thought of it; guarded by fetch.mu.
-type source struct {
-	peer   Peer
-	have   transfer.Bitmap
-	offers []int
-	fails  int
-	until  time.Time
+// peerState is a peer with its chunks and failures; guarded by fetch.mu.
+type peerState struct {
+	peer     Peer
+	have     transfer.Bitmap
+	received int // chunks
+	offers   []int
+	failures int
+	retryAt  time.Time
 }
 
 func newFetch(shelf Shelf, wanted []int, s Settings) *fetch {
-	f := &fetch{shelf: shelf, s: s, first: map[int]int{}, at: map[int]int{}, underWay: map[int]asked{},
+	f := &fetch{shelf: shelf, s: s, priority: map[int]int{}, position: map[int]int{}, underWay: map[int]requested{},
 		holders: make([]uint16, shelf.Chunks()), changed: make(chan struct{})}
 	for _, n := range wanted {
-		if _, twice := f.at[n]; !twice && !shelf.Has(n) {
-			f.at[n] = len(f.missing)
+		if _, twice := f.position[n]; !twice && !shelf.Has(n) {
+			f.position[n] = len(f.missing)
 			f.missing = append(f.missing, n)
 		}
 	}
 	for i, n := range s.First {
-		if _, twice := f.first[n]; !twice {
-			f.first[n] = i
+		if _, twice := f.priority[n]; !twice {
+			f.priority[n] = i
 		}
 	}
 	return f
 }
 
-// wake lets streams look again; with the lock.
+// wake makes streams choose again; with the lock.
 func (f *fetch) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// stream asks one neighbour for one chunk after the other.
-func (f *fetch) stream(ctx context.Context, src *source) {
+// stream requests one chunk after another from one peer.
+func (f *fetch) stream(ctx context.Context, src *peerState, number int) {
+	var buf []byte
 	for ctx.Err() == nil {
-		n, changed, wait := f.take(src)
+		n, changed, wait := f.reserveChunk(src, number)
 		if n >= 0 {
-			f.one(ctx, src, n)
+			buf = f.fetchChunk(ctx, src, n, buf)
 			continue
 		}
 		t := time.NewTimer(wait)
@@ -190,101 +191,107 @@ func (f *fetch) stream(ctx context.Context, src *source) {
 	}
 }
 
-// take chooses a chunk to ask for. Without one it says what to wait for.
-func (f *fetch) take(src *source) (n int, changed <-chan struct{}, wait time.Duration) {
+// reserveChunk chooses a chunk to request. Without one it returns what to wait for. Only the
+// first stream requests the first chunk of a peer. All nodes request of the one with the
+// medium at once, and the sooner it has sent some chunks, the sooner they exchange them.
+func (f *fetch) reserveChunk(src *peerState, stream int) (n int, changed <-chan struct{}, wait time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if wait = time.Until(src.until); wait > 0 {
+	if wait = time.Until(src.retryAt); wait > 0 {
 		return -1, nil, wait
 	}
-	n = f.pick(src)
+	if n = -1; stream == 0 || src.received > 0 {
+		n = f.pickChunk(src)
+	}
 	if n < 0 {
 		return -1, f.changed, f.s.Poll / 4
 	}
 	a := f.underWay[n]
-	f.underWay[n] = asked{of: a.of + 1, since: time.Now()}
+	f.underWay[n] = requested{count: a.count + 1, since: time.Now()}
 	return n, nil, 0
 }
 
-func (f *fetch) pick(src *source) int {
+func (f *fetch) pickChunk(src *peerState) int {
 	offers := src.offers[:0]
 	for _, n := range src.offers {
-		if _, lacks := f.at[n]; lacks && f.underWay[n].of == 0 {
+		if _, isMissing := f.position[n]; isMissing && f.underWay[n].count == 0 {
 			offers = append(offers, n)
 		}
 	}
 	src.offers = offers
 	end := len(f.underWay) == len(f.missing)
-	return transfer.Pick(transfer.Question{Missing: f.missing, Theirs: src.have, First: f.first, Offers: offers, Lot: rand.IntN,
+	return transfer.Pick(transfer.Question{Missing: f.missing, Theirs: src.have, First: f.priority, Offers: offers, Lot: rand.IntN,
 		Waits: func(n int) int {
 			a := f.underWay[n]
-			if a.of == 0 {
+			if a.count == 0 {
 				return 0
 			}
-			return f.again(a, end)
+			return f.mayRequestTwice(a, end)
 		},
 		Holders: func(n int) int { return int(f.holders[n]) }})
 }
 
-// again says whether a chunk that is under way may be asked of another neighbour:
-// one at the end of it all that takes longer than chunks do, so that nobody slow or
-// dead holds up the end, and few come twice.
-func (f *fetch) again(a asked, end bool) int {
-	if !end || a.of >= 2 || time.Since(a.since) < 2*f.pace {
+// mayRequestTwice says whether a chunk in transit may be requested from another peer too.
+// That is only for the last chunks, and for one that takes longer than chunks usually do. So
+// a slow or dead peer does not delay the end, and few chunks come twice.
+func (f *fetch) mayRequestTwice(a requested, end bool) int {
+	if !end || a.count >= 2 || time.Since(a.since) < 2*f.chunkTime {
 		return -1
 	}
-	return a.of
+	return a.count
 }
 
-func (f *fetch) one(ctx context.Context, src *source, n int) {
+// fetchChunk fetches and stores one chunk. It returns the memory for the next one.
+func (f *fetch) fetchChunk(ctx context.Context, src *peerState, n int, buf []byte) []byte {
 	began := time.Now()
 	size := f.shelf.ChunkSize(n)
 	cctx, cancel := context.WithTimeout(ctx, f.s.ChunkTime)
-	data, next, err := src.peer.Take(cctx, f.shelf.Digest(), n, size)
+	data, next, err := src.peer.FetchChunk(cctx, f.shelf.Digest(), n, size, buf)
 	cancel()
 	if err != nil {
-		f.release(n)
-		f.lost(ctx, src, n, err)
-		return
+		f.returnChunk(n)
+		f.handleError(ctx, src, n, err)
+		return buf
 	}
 	kept, err := f.shelf.Put(n, data)
 	switch {
 	case errors.Is(err, bundlestore.ErrBadChunk):
-		f.release(n)
-		f.s.Lied(src.peer.Peer(), n)
-		f.failed(src, lieFactor, fmt.Errorf("sent a wrong chunk %d: %w", n, err))
+		f.returnChunk(n)
+		f.s.OnBadChunk(src.peer.Peer(), n)
+		f.backOff(src, badChunkFactor, fmt.Errorf("sent a wrong chunk %d: %w", n, err))
 	case err != nil:
-		f.release(n)
-		f.stop(err) // this node's own disk: no neighbour can help
+		f.returnChunk(n)
+		f.stop(err) // this node's own disk: no peer can help
 	default:
 		if kept {
-			f.s.Got(size)
+			f.s.OnChunk(size)
 		}
 		failpoint.Here(failpoint.PeerFetch)
-		f.done(src, n, next, time.Since(began))
+		f.recordChunk(src, n, next, time.Since(began))
 	}
+	return data[:cap(data)]
 }
 
-// release notes that a chunk is under way no more; it may be asked for anew.
-func (f *fetch) release(n int) {
+// returnChunk ends a request for a chunk, which may be requested again.
+func (f *fetch) returnChunk(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unask(n)
+	f.countReturned(n)
 	f.wake()
 }
 
-func (f *fetch) unask(n int) {
+func (f *fetch) countReturned(n int) {
 	a := f.underWay[n]
-	if a.of--; a.of <= 0 {
+	if a.count--; a.count <= 0 {
 		delete(f.underWay, n)
 		return
 	}
 	f.underWay[n] = a
 }
 
-// lost notes a chunk that did not come. A neighbour that does not have what it
-// said it had is not asked for it again.
-func (f *fetch) lost(ctx context.Context, src *source, n int, err error) {
+// handleError handles a chunk that did not come. A peer that does not have what it announced
+// is not asked for it again.
+func (f *fetch) handleError(ctx context.Context, src *peerState, n int, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -297,39 +304,42 @@ func (f *fetch) lost(ctx context.Context, src *source, n int, err error) {
 		f.mu.Unlock()
 		return
 	}
-	f.failed(src, 1, err)
+	f.backOff(src, 1, err)
 }
 
-func (f *fetch) done(src *source, n, next int, took time.Duration) {
+func (f *fetch) recordChunk(src *peerState, n, next int, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	src.fails = 0
+	src.failures = 0
+	if src.received++; src.received == 1 {
+		f.wake()
+	}
 	if next >= 0 {
 		src.offers = append(src.offers, next)
 	}
-	f.pace += (took - f.pace) / 8
-	delete(f.underWay, n) // others that were asked for it are no matter any more
-	if i, lacks := f.at[n]; lacks {
+	f.chunkTime += (took - f.chunkTime) / 8
+	delete(f.underWay, n) // other requests for it do not matter any more
+	if i, isMissing := f.position[n]; isMissing {
 		last := f.missing[len(f.missing)-1]
-		f.missing[i], f.at[last] = last, i
+		f.missing[i], f.position[last] = last, i
 		f.missing = f.missing[:len(f.missing)-1]
-		delete(f.at, n)
+		delete(f.position, n)
 	}
 	if len(f.missing) == 0 {
 		f.stop(errComplete)
 	}
 	if len(f.underWay) == len(f.missing) {
-		f.wake() // the end: who has nothing to do may help
+		f.wake() // the end: idle streams may help
 	}
 }
 
-func (f *fetch) failed(src *source, factor int, err error) {
+func (f *fetch) backOff(src *peerState, factor int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	wait := min(f.s.Aside*time.Duration(factor)<<min(src.fails, 6), 60*f.s.Aside)
-	src.fails++
-	src.until = time.Now().Add(wait)
-	f.s.Log.Info("a peer is put aside", "peer", src.peer.Peer().Name, "for", wait, "error", err)
+	wait := min(f.s.Backoff*time.Duration(factor)<<min(src.failures, 6), 60*f.s.Backoff)
+	src.failures++
+	src.retryAt = time.Now().Add(wait)
+	f.s.Log.Info("peer failed; backing off", "peer", src.peer.Peer().Name, "for", wait, "error", err)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

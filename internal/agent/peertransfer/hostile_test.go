@@ -18,12 +18,12 @@ type bigLibrary struct{ chunk []byte }
 
 var bigDigest = "sha256:" + string(bytes.Repeat([]byte("a"), 64))
 
-func (l bigLibrary) Header(string) ([]byte, error)     { return []byte("header"), nil }
-func (l bigLibrary) Have(string) ([]byte, error)       { return []byte{0xff}, nil }
-func (l bigLibrary) Chunk(string, int) ([]byte, error) { return l.chunk, nil }
-func (l bigLibrary) Chunks(string) int                 { return 8 }
-func (l bigLibrary) Has(string, int) bool              { return true }
-func (l bigLibrary) Changed(string) <-chan struct{}    { return nil }
+func (l bigLibrary) Header(string) ([]byte, error)             { return []byte("header"), nil }
+func (l bigLibrary) Have(string) ([]byte, error)               { return []byte{0xff}, nil }
+func (l bigLibrary) Chunk(string, int, []byte) ([]byte, error) { return l.chunk, nil }
+func (l bigLibrary) Chunks(string) int                         { return 8 }
+func (l bigLibrary) Has(string, int) bool                      { return true }
+func (l bigLibrary) Changed(string) <-chan struct{}            { return nil }
 func (l bigLibrary) accepts(ids ...*peerapi.Identity) func(string) bool {
 	return func(key string) bool {
 		for _, id := range ids {
@@ -108,7 +108,7 @@ func settled(t *testing.T, most int) {
 }
 
 // One peer that asks much and reads nothing takes nothing from the others.
-func TestAPeerThatDoesNotReadStarvesNobody(t *testing.T) {
+func TestAPeerThatDoesNotReadStarvesNoOther(t *testing.T) {
 	s := newHostileSite(t)
 	for range 64 {
 		s.ask(t, "/v1/bundles/"+bigDigest[7:]+"/chunks/1")

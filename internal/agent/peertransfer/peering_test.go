@@ -91,7 +91,7 @@ func chunks(s *bundlestore.Shelf) (out []int) {
 
 func testBundle(t *testing.T, size int) []byte {
 	return bundletest.Bytes(t, bundletest.Spec{Name: "b", Version: "1.0.0", ChunkSize: bundle.MinChunkSize,
-		Payloads: []bundletest.Payload{{Name: "blob", Version: "v1.0.0", Content: bytes.Repeat([]byte("what the site lacks "), size/20)}}})
+		Payloads: []bundletest.Payload{{Name: "blob", Version: "v1.0.0", Content: bytes.Repeat([]byte("missing on the site "), size/20)}}})
 }
 
 func (n *servingNode) client(to *servingNode, limit *peerapi.Limit) *peerapi.Client {
@@ -112,7 +112,7 @@ func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 		cl := to.client(from, limit)
 		defer cl.Close()
 		return Fetch(ctx, to.shelf, chunks(to.shelf), []Peer{cl}, Settings{
-			Poll: 20 * time.Millisecond, ChunkTime: ChunkTime(limit, bundle.MinChunkSize), Got: func(n int64) { count.Add(n) }})
+			Poll: 20 * time.Millisecond, ChunkTime: ChunkTime(limit, bundle.MinChunkSize), OnChunk: func(n int64) { count.Add(n) }})
 	}
 	var passed atomic.Int64
 	end := make(chan error, 1)
@@ -137,7 +137,7 @@ func TestARestartGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var before, after atomic.Int64
-	err := Fetch(ctx, b.shelf, chunks(b.shelf), []Peer{cl}, Settings{Got: func(n int64) {
+	err := Fetch(ctx, b.shelf, chunks(b.shelf), []Peer{cl}, Settings{OnChunk: func(n int64) {
 		if before.Add(n) > 50<<10 {
 			cancel() // the agent ends in the middle
 		}
@@ -156,7 +156,7 @@ func TestARestartGoesOn(t *testing.T) {
 	if here < 50<<10 {
 		t.Fatalf("%d bytes had come, after the restart %d are here", before.Load(), here)
 	}
-	if err := Fetch(t.Context(), shelf, chunks(shelf), []Peer{cl}, Settings{Got: func(n int64) { after.Add(n) }}); err != nil {
+	if err := Fetch(t.Context(), shelf, chunks(shelf), []Peer{cl}, Settings{OnChunk: func(n int64) { after.Add(n) }}); err != nil {
 		t.Fatal(err)
 	}
 	var all int64
@@ -170,23 +170,23 @@ func TestARestartGoesOn(t *testing.T) {
 
 // A node with a stick gives others what it does not keep itself, from the stick; when
 // that is pulled, it has it no more and says so.
-func TestAStickIsReadForOthers(t *testing.T) {
+func TestAMediumIsReadForOthers(t *testing.T) {
 	file := testBundle(t, 20<<10)
 	path := filepath.Join(t.TempDir(), "stick.tar")
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stick, err := bundlereader.OpenPath(path)
+	medium, err := bundlereader.OpenPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stick.Close()
+	defer medium.Close()
 	a := start(t, 1, file, false, nil)
-	var plugged bundlestore.ChunkReader = stick
+	var plugged bundlestore.ChunkReader = medium
 	s := Shelves{Library: a.lib, Medium: func(string) bundlestore.ChunkReader { return plugged }}
 	digest := a.shelf.Digest()
 	for n := range a.shelf.Chunks() {
-		b, err := s.Chunk(digest, n)
+		b, err := s.Chunk(digest, n, nil)
 		if err != nil || !s.Has(digest, n) || int64(len(b)) != a.shelf.ChunkSize(n) {
 			t.Fatalf("chunk %d: %d bytes, %v", n, len(b), err)
 		}
@@ -195,16 +195,16 @@ func TestAStickIsReadForOthers(t *testing.T) {
 	if err != nil || have[0] != 0xff {
 		t.Fatalf("it says it has %x, %v", have, err)
 	}
-	if _, err := s.Chunk(digest, a.shelf.Chunks()); !errors.Is(err, peerapi.ErrNotHere) {
+	if _, err := s.Chunk(digest, a.shelf.Chunks(), nil); !errors.Is(err, peerapi.ErrNotHere) {
 		t.Fatalf("a chunk beyond the end: %v", err)
 	}
 	plugged = nil
-	if _, err := s.Chunk(digest, 0); !errors.Is(err, peerapi.ErrNotHere) || s.Has(digest, 0) {
+	if _, err := s.Chunk(digest, 0, nil); !errors.Is(err, peerapi.ErrNotHere) || s.Has(digest, 0) {
 		t.Fatalf("pulled, and still answered: %v", err)
 	}
 	a.lib.Serve(nil)
-	plugged = stick
-	if _, err := s.Chunk(digest, 0); !errors.Is(err, peerapi.ErrNotHere) {
+	plugged = medium
+	if _, err := s.Chunk(digest, 0, nil); !errors.Is(err, peerapi.ErrNotHere) {
 		t.Fatalf("a bundle that is not approved is read to others: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ type node struct {
 	id      *peerapi.Identity
 	addr    string
 	allowed map[string]bool
-	serve   func(n int, b []byte) []byte // may lie or be slow
+	serve   func(n int, b []byte) []byte // may send wrong bytes or be slow
 	asked   atomic.Int64
 }
 
@@ -75,7 +75,7 @@ func (n *node) Have(d string) ([]byte, error) {
 	return bm, err
 }
 
-func (n *node) Chunk(d string, c int) ([]byte, error) {
+func (n *node) Chunk(d string, c int, _ []byte) ([]byte, error) {
 	n.asked.Add(1)
 	b, err := n.shelf.st.Get(n.shelf.blob, c, make([]byte, testChunk))
 	if errors.Is(err, bundlestore.ErrAbsent) {
@@ -135,7 +135,7 @@ func (n *node) fill(t *testing.T, data []byte) {
 }
 
 func fast() Settings {
-	return Settings{Poll: 10 * time.Millisecond, ChunkTime: 2 * time.Second, Aside: 20 * time.Millisecond}
+	return Settings{Poll: 10 * time.Millisecond, ChunkTime: 2 * time.Second, Backoff: 20 * time.Millisecond}
 }
 
 func seq(n int) (out []int) {
@@ -148,7 +148,7 @@ func seq(n int) (out []int) {
 // fetchInto runs Fetch on n from the others, and reports bytes kept.
 func fetchInto(ctx context.Context, n *node, from []*node, s Settings) (int64, error) {
 	var got atomic.Int64
-	s.Got = func(b int64) { got.Add(b) }
+	s.OnChunk = func(b int64) { got.Add(b) }
 	var peers []Peer
 	for _, o := range from {
 		c := peerapi.NewClient(n.id, peerapi.Peer{Name: o.name, Address: o.addr, PublicKey: o.id.PublicKey()})
@@ -167,8 +167,8 @@ func know(nodes ...*node) {
 	}
 }
 
-// One node has the file, all get it, though they know only a few
-// neighbours each; and the first does not have to send everything to everyone.
+// One node has the file and all nodes get it, though each knows only a few peers; and the
+// first does not have to send everything to every node.
 func TestSwarm(t *testing.T) {
 	data, blob := testBlob(64)
 	var nodes []*node
@@ -182,7 +182,7 @@ func TestSwarm(t *testing.T) {
 	nodes[0].fill(t, data)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	g := transfer.Neighbours(names)
+	g := transfer.Peers(names)
 	errs := make(chan error, len(nodes))
 	for _, n := range nodes[1:] {
 		go func() {
@@ -212,7 +212,7 @@ func TestSwarm(t *testing.T) {
 	}
 }
 
-// A peer that lies is believed nothing and costs only itself.
+// A peer that sends wrong chunks delays only its own requests.
 func TestBadPeersCostOnlyThemselves(t *testing.T) {
 	data, blob := testBlob(32)
 	for name, spoil := range map[string]func(*node){
@@ -250,7 +250,7 @@ func TestBadPeersCostOnlyThemselves(t *testing.T) {
 	}
 }
 
-// What somebody waits for comes first, in its order, whatever is rarest.
+// Chunks that the node waits for come first, in their order, even if others are rarer.
 func TestWhatIsNeededNowComesFirst(t *testing.T) {
 	data, blob := testBlob(64)
 	a, b := startNode(t, "a", blob), startNode(t, "b", blob)
@@ -274,8 +274,8 @@ func TestWhatIsNeededNowComesFirst(t *testing.T) {
 	}
 }
 
-// A peer that lies is named, once for every chunk that it sent, and no other is.
-func TestALiarIsNamed(t *testing.T) {
+// A bad peer is named, once for every wrong chunk that it sent, and no other is.
+func TestABadPeerIsNamed(t *testing.T) {
 	data, blob := testBlob(32)
 	a, good, bad := startNode(t, "a", blob), startNode(t, "good", blob), startNode(t, "bad", blob)
 	good.fill(t, data)
@@ -285,7 +285,7 @@ func TestALiarIsNamed(t *testing.T) {
 	var mu sync.Mutex
 	named := map[string]int{}
 	s := fast()
-	s.Lied = func(p peerapi.Peer, _ int) {
+	s.OnBadChunk = func(p peerapi.Peer, _ int) {
 		mu.Lock()
 		defer mu.Unlock()
 		named[p.Name]++
@@ -306,13 +306,13 @@ func TestALiarIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if named["bad"] == 0 || len(named) != 1 {
-		t.Fatalf("named as liars: %v", named)
+		t.Fatalf("named as bad peers: %v", named)
 	}
 }
 
 func TestFetch(t *testing.T) {
 	data, blob := testBlob(16)
-	t.Run("whoever is not a peer is not served", func(t *testing.T) {
+	t.Run("a node that is not a peer is not served", func(t *testing.T) {
 		a, b := startNode(t, "a", blob), startNode(t, "b", blob)
 		b.fill(t, data)
 		c := peerapi.NewClient(a.id, peerapi.Peer{Name: "b", Address: b.addr, PublicKey: b.id.PublicKey()})
@@ -342,7 +342,7 @@ func TestFetch(t *testing.T) {
 			t.Fatalf("err %v, asked %d times, kept %d bytes", err, b.asked.Load(), got)
 		}
 	})
-	t.Run("nobody has it: it waits until the context ends and nothing leaks", func(t *testing.T) {
+	t.Run("no peer has it: it waits until the context ends and nothing leaks", func(t *testing.T) {
 		a, b := startNode(t, "a", blob), startNode(t, "b", blob)
 		know(a, b)
 		before := goleak.IgnoreCurrent()

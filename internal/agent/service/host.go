@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,8 +28,8 @@ import (
 // kubeletUnit is the kubelet's unit on kubeadm nodes.
 const kubeletUnit = "kubelet.service"
 
-// apiTime bounds a question to the kubelet or the container runtime.
-const apiTime = apiclient.AskTime
+// apiTime bounds a request to the kubelet or the container runtime.
+const apiTime = apiclient.RequestTimeout
 
 // nodeHost is the node as the updaters see it.
 type nodeHost struct {
@@ -39,13 +40,15 @@ type nodeHost struct {
 	cri        *cri.Client
 	// runtime is the unit of the container runtime.
 	runtime string
-	// self is this program, for commands that outlive it.
+	// socket is that of the container runtime.
+	socket string
+	// self is the path of this program, for commands that outlive it.
 	self string
 	// config finds a rendered configuration by its name.
 	config func(name string) (data string, ok bool)
-	// held finds a file of any bundle that this node holds.
-	held func(name, digest string) (updaters.Payload, error)
-	// restart is for tests; nil restarts the kubelet.
+	// findPinned finds a payload of the pin set, in any bundle.
+	findPinned func(name, digest string) (updaters.Payload, error)
+	// restart replaces the restart of the kubelet in tests.
 	restart func(ctx context.Context) error
 }
 
@@ -72,16 +75,16 @@ func (h *nodeHost) ImageID(ctx context.Context, name string) (string, error) {
 
 func (h *nodeHost) KubeletHealthy(ctx context.Context) error { return kube.KubeletHealthy(ctx) }
 
-// get asks an API server with the node's identity. own asks the one on this
-// node, if there is one.
-func (h *nodeHost) get(ctx context.Context, own bool, path string) ([]byte, error) {
+// getFromAPI sends a request to an API server with the node's identity. own prefers the one on this
+// node.
+func (h *nodeHost) getFromAPI(ctx context.Context, own bool, path string) ([]byte, error) {
 	return apiclient.Get(ctx, h.kubeconfig, h.paths, own, path)
 }
 
-// clusterConfiguration is kubeadm's, as the API server has it; "" if the cluster
-// was not made by kubeadm. Nodes may read it: joining needs it.
-func (h *nodeHost) clusterConfiguration(ctx context.Context) (string, error) {
-	b, err := h.get(ctx, false, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config")
+// ClusterConfiguration returns kubeadm's from the API server; "" if kubeadm did not create the
+// cluster. Nodes may read it, because joining needs it.
+func (h *nodeHost) ClusterConfiguration(ctx context.Context) (string, error) {
+	b, err := h.getFromAPI(ctx, false, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config")
 	if errors.Is(err, apiclient.ErrNotFound) {
 		return "", nil
 	}
@@ -98,44 +101,59 @@ func (h *nodeHost) clusterConfiguration(ctx context.Context) (string, error) {
 }
 
 func (h *nodeHost) APIReady(ctx context.Context) error {
-	_, err := h.get(ctx, true, "/readyz")
+	_, err := h.getFromAPI(ctx, true, "/readyz")
 	return err
 }
 
-// APIAnswers asks the API server that the node's kubelet uses.
+// APIAnswers checks the API server that the node's kubelet uses.
 func (h *nodeHost) APIAnswers(ctx context.Context) error {
-	_, err := h.get(ctx, false, "/readyz")
+	_, err := h.getFromAPI(ctx, false, "/readyz")
 	return err
+}
+
+// APIVersion is the version of this node's own API server.
+func (h *nodeHost) APIVersion(ctx context.Context) (string, error) {
+	b, err := h.getFromAPI(ctx, true, "/version")
+	if err != nil {
+		return "", err
+	}
+	var v struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return "", fmt.Errorf("version of the API server: %w", err)
+	}
+	return v.GitVersion, nil
 }
 
 func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, err error) {
-	n, err := h.nodeSays(ctx)
+	n, err := h.nodeStatus(ctx)
 	return n.ready, n.Kubelet, err
 }
 
-// said is what the API server has of this node.
-type said struct {
+// kubeletReport is the status of this node that its kubelet reported to the API server.
+type kubeletReport struct {
 	Kubelet string `json:"kubeletVersion"`
-	// Boot of the kernel that its kubelet has told last.
+	// Boot is the kernel's boot ID at the kubelet's last report.
 	Boot  string `json:"bootID"`
 	ready bool
-	// why it is not, in the kubelet's words.
+	// why it is not ready, in the kubelet's words.
 	why string
 }
 
-func (h *nodeHost) nodeSays(ctx context.Context) (said, error) {
-	b, err := h.get(ctx, true, "/api/v1/nodes/"+h.node)
+func (h *nodeHost) nodeStatus(ctx context.Context) (kubeletReport, error) {
+	b, err := h.getFromAPI(ctx, true, "/api/v1/nodes/"+h.node)
 	if err != nil {
-		return said{}, err
+		return kubeletReport{}, err
 	}
 	var n struct {
 		Status struct {
 			Conditions []struct{ Type, Status, Message string }
-			NodeInfo   said `json:"nodeInfo"`
+			NodeInfo   kubeletReport `json:"nodeInfo"`
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(b, &n); err != nil {
-		return said{}, fmt.Errorf("this node's Node object: %w", err)
+		return kubeletReport{}, fmt.Errorf("this node's Node object: %w", err)
 	}
 	out := n.Status.NodeInfo
 	for _, c := range n.Status.Conditions {
@@ -146,10 +164,10 @@ func (h *nodeHost) nodeSays(ctx context.Context) (said, error) {
 	return out, nil
 }
 
-// PodSays is what the API server has of a pod of this node, as its kubelet has
-// reported it. A node may read the pods that are bound to it.
-func (h *nodeHost) PodSays(ctx context.Context, namespace, name string) (images map[string]string, ready bool, err error) {
-	b, err := h.get(ctx, true, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods/"+url.PathEscape(name))
+// PodStatus returns a pod of this node as its kubelet reported it to the API server. A node may
+// read the pods that are bound to it.
+func (h *nodeHost) PodStatus(ctx context.Context, namespace, name string) (images map[string]string, ready bool, err error) {
+	b, err := h.getFromAPI(ctx, true, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods/"+url.PathEscape(name))
 	if err != nil {
 		return nil, false, err
 	}
@@ -174,14 +192,14 @@ func (h *nodeHost) PodSays(ctx context.Context, namespace, name string) (images 
 	return images, ready, nil
 }
 
-// Unsettled is what keeps kubeadm from being started.
+// Unsettled returns why kubeadm must not start now.
 func (h *nodeHost) Unsettled(ctx context.Context) ([]string, error) {
 	if _, err := h.Containers(ctx); err != nil {
 		return []string{"the container runtime does not answer: " + err.Error()}, nil //nolint:nilerr // the error is the answer
 	}
 	problems, _, err := kubeadm.StaticPods(ctx, h)
-	if away := h.APIReady(ctx); away != nil {
-		problems = append(problems, away.Error())
+	if unready := h.APIReady(ctx); unready != nil {
+		problems = append(problems, unready.Error())
 	}
 	return problems, err
 }
@@ -191,12 +209,12 @@ func (h *nodeHost) CgroupV1() bool {
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type != unix.CGROUP2_SUPER_MAGIC
 }
 
-// program finds a program where it is, or says where it is to be put.
-func program(name, beside string) string {
+// program returns the path of a program, or the path at which to install it.
+func program(name, dir string) string {
 	if p, err := exec.LookPath(name); err == nil {
 		return p
 	}
-	return filepath.Join(beside, name)
+	return filepath.Join(dir, name)
 }
 
 func (h *nodeHost) Kubelet(ctx context.Context) (string, error) {
@@ -207,7 +225,7 @@ func (h *nodeHost) Kubelet(ctx context.Context) (string, error) {
 	defer m.Close()
 	path, err := m.ExecPath(ctx, kubeletUnit)
 	if err == nil && !filepath.IsAbs(path) {
-		err = fmt.Errorf("%s starts no program", kubeletUnit)
+		err = fmt.Errorf("%s has no program in ExecStart", kubeletUnit)
 	}
 	return path, err
 }
@@ -220,7 +238,7 @@ func (h *nodeHost) Kubeadm(ctx context.Context) (string, error) {
 	return program("kubeadm", filepath.Dir(kubelet)), nil
 }
 
-// place is where the program of a payload is, "" if refit replaces none.
+// place returns the path of the program that a payload replaces, "" if there is none.
 func (h *nodeHost) place(ctx context.Context, payload string) string {
 	var path string
 	var err error
@@ -248,6 +266,35 @@ func (h *nodeHost) ConfigFiles() []string {
 	return []string{h.paths.KubeletConfig(), h.paths.KubeletFlags()}
 }
 
+func (h *nodeHost) Manifests() string { return h.paths.Manifests() }
+
+func (h *nodeHost) ExchangeCommand(file string) []string {
+	return []string{h.self, "--runtime", h.socket, "exchange", file}
+}
+
+// podLogLines of a static pod go into a failure.
+const podLogLines = 8
+
+// PodLog is the end of the newest log of a static pod's container.
+func (h *nodeHost) PodLog(pod string) string {
+	files, _ := filepath.Glob(filepath.Join("/var/log/pods", "*_"+pod+"-"+h.node+"_*", pod, "*.log")) // the pattern is well formed
+	newest, at := "", time.Time{}
+	for _, f := range files {
+		if st, err := os.Stat(f); err == nil && st.ModTime().After(at) {
+			newest, at = f, st.ModTime()
+		}
+	}
+	if newest == "" {
+		return ""
+	}
+	return systemd.TailLog(newest, podLogLines)
+}
+
+// KubeletStarted is when the kubelet's process started.
+func (h *nodeHost) KubeletStarted(ctx context.Context) (time.Time, error) {
+	return kubeletPart(h).Started(ctx)
+}
+
 func (h *nodeHost) Kubectl() string {
 	p, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -265,8 +312,8 @@ func (h *nodeHost) unit(ctx context.Context, do func(*systemd.Manager) error) er
 	return do(m)
 }
 
-// RestartKubelet gives systemd one job: it ends in a started kubelet also if this
-// program is killed while the old one is still stopping.
+// RestartKubelet gives systemd a single restart job: the kubelet starts again even if this
+// program is killed while the old kubelet stops.
 func (h *nodeHost) RestartKubelet(ctx context.Context) error {
 	return h.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, kubeletUnit) })
 }
@@ -282,7 +329,7 @@ func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, 
 	}
 	p, err := kube.ProcessOf(pid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil // it ended just now
+		return "", false, nil // the process has just exited
 	}
 	if err != nil {
 		return "", false, err

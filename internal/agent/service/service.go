@@ -11,6 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent"
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/apiclient"
+	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/bootimagecheck"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
@@ -31,7 +32,7 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// Run is the host service: it works until the context ends.
+// Run runs the agent until the context ends.
 func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	conf, err := conf.Complete()
 	if err != nil {
@@ -45,7 +46,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		return err
 	}
 	defer runtime.Close()
-	takeAway(conf.Runtime, log)
+	removeLeftovers(conf.Runtime, log)
 	api, err := apiclient.New(conf.Kubeconfig, conf.Node, log)
 	if err != nil {
 		return err
@@ -54,24 +55,26 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
-	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), self: self}
+	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), socket: conf.Runtime, self: self}
 	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), flatten.BlobDir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
+	fields = append(fields, &manifestFields{host: host, dir: conf.Path("manifest-check"), configuration: host.ClusterConfiguration, program: host.kubeadmProgram, run: runKubeadm,
+		patches: func(ctx context.Context) (string, error) { return authority.KubeadmPatches(ctx, api) }})
 	machine := sync.OnceValue(func() map[string]string { return bootimagecheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
-		Running:   runtime.CRI().StaticDigests,
-		MendPulls: host.mendPulls,
-		Label:     bundlestore.UnprivilegedLabel,
-		Stager:    next.os,
-		Mend: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
+		Running:     runtime.CRI().StaticDigests,
+		RepairPulls: host.repairPulls,
+		Label:       bundlestore.UnprivilegedLabel,
+		Stager:      next.os,
+		Repair: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)
 		},
 		Drill:   drillOf(conf),
 		Settled: (&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
-		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.Ask}).Look,
+		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.QueryHealth}).Observe,
 		Runner: func(store agent.Store) agent.Runner {
-			host.config, host.held = store.Config, store.Held
-			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.Payload, Log: log, Note: store.Note}
+			host.config, host.findPinned = store.FindConfig, store.FindPinned
+			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.FindPayload, Log: log, Note: store.ReportProblem}
 		},
 	})
 	if err != nil {
@@ -80,24 +83,23 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	return a.Run(ctx)
 }
 
-// takeAway removes what loads that were cut off, of an agent before this one or of
-// the installation, may have left in the configuration of a runtime.
-func takeAway(socket string, log *slog.Logger) {
+// removeLeftovers removes configuration of the runtime that an interrupted load left, of an
+// earlier agent process or of the installer.
+func removeLeftovers(socket string, log *slog.Logger) {
 	for _, p := range []crio.Places{{}, {Install: true}} {
 		c, err := crio.Open(socket, p, log)
 		if err == nil {
 			err = errors.Join(c.Clean(), c.Close())
 		}
 		if err != nil {
-			log.Warn("the container runtime may still have a mirror that is gone", "error", err)
+			log.Warn("failed to remove a leftover registry mirror from the container runtime", "error", err)
 		}
 	}
 }
 
-// nodeUpdaters is what this agent can change on its node, who sees the fields that it
-// reports, and what works beside runs. An updater is one package, one line here, and a pass of
-// updatertest.
-func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []updaters.Updater, fields []fielder, beside besideRuns) {
+// nodeUpdaters returns the updaters of this node, those that read fields, and those that also
+// work outside of runs. A new updater is a package, a line here, and a pass of updatertest.
+func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []updaters.Updater, fields []fielder, alone standalone) {
 	runtime := runtimePart(h)
 	f := files.New(h, "", own("files.json"))
 	p := programs.New(runtime)
@@ -106,6 +108,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	c := certificates.New(h)
 	o := osdeploy.New(oh, own("os.json"))
 	list = []updaters.Updater{
+		kubeadm.NewControlPlane(h),
 		kubeadm.New(h),
 		kubelet.New(h),
 		p,
@@ -121,18 +124,18 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
-		})}, besideRuns{f, o}
+		})}, standalone{f, o}
 }
 
-// besideRuns are the updaters that also work while no run is under way.
-type besideRuns struct {
+// standalone are the updaters that also work outside of runs.
+type standalone struct {
 	files *files.Updater
 	os    *osdeploy.Updater
 }
 
-// noticeDeadConnections makes the client library ask after some silent seconds
-// whether the API server's connection still lives, instead of after 30: a
-// control-plane node that lost power says nothing, and a run waits for us.
+// noticeDeadConnections makes the client library ping an idle connection to the API server after
+// a few seconds instead of 30. A control-plane node that lost power closes no connection, and a
+// run waits for the agent.
 func noticeDeadConnections() error {
 	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "3"} {
 		if os.Getenv(name) != "" {

@@ -13,10 +13,10 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Configs are the rendered configurations that this node was told, by name.
+// Configs finds rendered configurations in this node's desired state.
 type Configs interface {
-	// Config is the text of a Content of type config; ok is false while it has
-	// not arrived.
+	// Config returns the text of a Content of type config; ok is false until it
+	// has arrived.
 	Config(name string) (data string, ok bool)
 }
 
@@ -28,9 +28,9 @@ func KnownConfig(version string) bool {
 	return version == model.ConfigVersion || version == model.ConfigVersionAsImage
 }
 
-// Config is the configuration that a step is about. It is kept in the run's
-// directory before anything is changed, so that the run ends with the one it
-// began with, whatever the node is told meanwhile.
+// Config returns the configuration of a step. The run's directory has a copy from before
+// the first change, so that a run ends with the configuration it started with, even if the
+// desired state changes meanwhile.
 func Config(t Task, from Configs) (*model.NodeConfig, error) {
 	name := t.Step.Params[model.ParamConfig]
 	kept := filepath.Join(t.Dir, filepath.Base(name)+".json")
@@ -47,7 +47,7 @@ func Config(t Task, from Configs) (*model.NodeConfig, error) {
 		data = []byte(text)
 	}
 	if v1alpha1.ContentName(v1alpha1.ContentConfig, string(data)) != name {
-		return nil, fmt.Errorf("configuration %s is not what its name says: it was altered and is not used", name)
+		return nil, fmt.Errorf("configuration %s does not match the digest in its name: it was altered and is not used", name)
 	}
 	c := &model.NodeConfig{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -60,4 +60,17 @@ func Config(t Task, from Configs) (*model.NodeConfig, error) {
 		return c, fsutil.WriteFile(kept, data, 0o600)
 	}
 	return c, nil
+}
+
+// LoadConfig is Config for Update. If ok is false, Update returns r: the configuration has not
+// arrived yet, or it is unusable.
+func LoadConfig(t Task, from Configs) (c *model.NodeConfig, r Result, ok bool) {
+	c, err := Config(t, from)
+	switch {
+	case errors.Is(err, ErrNoConfig):
+		return nil, InProgress(v1alpha1.ReasonUpdating, "%v", err), false
+	case err != nil:
+		return nil, Fail(v1alpha1.ReasonStepFailed, "%v", err), false
+	}
+	return c, r, true
 }

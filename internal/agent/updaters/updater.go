@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -15,43 +16,42 @@ import (
 
 // Updater changes one part of this node.
 type Updater interface {
-	// Name as steps say it.
+	// Name of the updater in steps.
 	Name() string
-	// Observe says whether the node is as the step wants it. An error means
-	// that it could not be seen.
+	// Observe reports whether the node is as the step requires. An error means that
+	// the state is unknown.
 	Observe(ctx context.Context, t Task) (Observation, error)
-	// Update drives the node on and returns soon; it is called again until the
-	// Result is final. An error means: try again.
+	// Update drives the node on and returns soon. The engine calls it until the Result
+	// is final. An error means: try again.
 	Update(ctx context.Context, t Task) (Result, error)
-	// Undo takes the step back: it drives the node to where it was before the
-	// step and returns soon, and is called again until the Result is final. Done
-	// means that it was observed so: the old part is there, runs, and is well.
-	// Also a step that was cut off in the middle, or had not begun to change
-	// anything, is taken back. ErrNotReversible if it cannot be: the plan has
-	// said so (model.Step.NotReversible).
+	// Undo drives the node to its state before the step and returns soon. The engine
+	// calls it until the Result is final. Done means that Undo observed it: the old part
+	// is there, runs, and is healthy. Undo also works for a step that was interrupted or
+	// has not changed anything yet. A step that cannot be undone returns
+	// ErrNotReversible; the plan has announced that (model.Step.NotReversible).
 	Undo(ctx context.Context, t Task) (Result, error)
 }
 
-// Watcher is an updater that may only look and wait: where Watches is true its
-// steps change nothing, and there is nothing to take back.
-type Watcher interface{ Watches() bool }
+// Waiter is an updater that may only observe and wait: if OnlyWaits is true, its steps change
+// nothing, and there is nothing to undo.
+type Waiter interface{ OnlyWaits() bool }
 
-// Witness is an Updater that knows what the part it changes said last: the end of
-// a log, without secrets. It is asked once, when a step has missed its deadline.
-type Witness interface {
-	LastWords(ctx context.Context) string
+// LogSource is an Updater that can read the log of the part it changes. LogTail is the end
+// of that log, without secrets. The engine reads it once, when a step missed its deadline.
+type LogSource interface {
+	LogTail(ctx context.Context) string
 }
 
-// ErrNotReversible says that a step cannot be taken back.
-var ErrNotReversible = errors.New("this step cannot be taken back")
+// ErrNotReversible says that a step cannot be undone.
+var ErrNotReversible = errors.New("this step cannot be undone")
 
-// ErrNoPayload says that the run's bundle has no such file for this node, or
-// that the node does not hold it. A run with it fails: waiting does not help.
+// ErrNoPayload says that the run's bundle has no such file for this node, or that the file
+// is not on the node. The run then fails: waiting does not help.
 var ErrNoPayload = errors.New("the payload is not on this node")
 
 // Payload is a file of the bundle.
 type Payload struct {
-	// Path to read it; Digest is compared while it is read.
+	// Path of the file; Digest is verified while it is read.
 	Path, Digest string
 }
 
@@ -62,36 +62,36 @@ type Task struct {
 	UID     string
 	Attempt int32
 	Step    v1alpha1.UpdateStep
-	// Started is when this life of the agent began, or went on, with the step.
+	// Started is when this process of the agent started, or resumed, the step.
 	Started time.Time
-	// Dir is the run's own directory; Rollback keeps what was replaced.
+	// Dir is the run's own directory; Rollback has backups of what was replaced.
 	Dir, Rollback string
 	// Payload finds a file of the run's bundle.
 	Payload func(name string) (Payload, error)
 }
 
-// Observation is what was seen.
+// Observation is the observed state of a step.
 type Observation struct {
-	// Done: the node is as the step wants it.
+	// Done: the node is as the step requires.
 	Done bool
-	// Detail says what is not so yet.
+	// Detail says what is missing.
 	Detail string
 }
 
 // Result of one call of Update.
 type Result struct {
-	// Done and Failed are final; neither means that it is still going on.
+	// Done and Failed are final; with neither, the step is still in progress.
 	Done, Failed bool
-	// Reason word of the catalogue, for what fails or waits.
+	// Reason word of the catalogue, for a failure or a wait.
 	Reason string
 	// Message for people, without secrets.
 	Message string
-	// After is when to call again; 0 leaves it to the caller.
+	// After is the time until the next call; 0 leaves it to the caller.
 	After time.Duration
 }
 
-// Going is a Result that goes on.
-func Going(reason, format string, args ...any) Result {
+// InProgress is a Result that is not final.
+func InProgress(reason, format string, args ...any) Result {
 	return Result{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -100,8 +100,8 @@ func Fail(reason, format string, args ...any) Result {
 	return Result{Failed: true, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Swap puts a payload in the place of a program, once, keeping the old one in
-// the run's rollback directory. swapped is false if it was in place already.
+// Swap replaces a program by a payload, once, with a backup of the old program in the run's
+// rollback directory. swapped is false if the payload was in place already.
 func Swap(t Task, name, path string) (swapped bool, err error) {
 	p, err := t.Payload(name)
 	if err != nil {
@@ -114,7 +114,7 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if err := Keep(t, name, path); err != nil {
+	if err := BackUp(t, name, path); err != nil {
 		return false, err
 	}
 	f, err := os.Open(p.Path)
@@ -128,8 +128,8 @@ func Swap(t Task, name, path string) (swapped bool, err error) {
 // absent marks a file that was not there before.
 const absent = ".absent"
 
-// ReadCount reads the number of tries that a file holds, 0 if there is none.
-func ReadCount(path string) int {
+// ReadTries reads the number of tries from a file, 0 if there is no such file.
+func ReadTries(path string) int {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0
@@ -141,10 +141,9 @@ func ReadCount(path string) int {
 	return n
 }
 
-// Keep copies a file away before it is changed, or remembers that it was not
-// there; name is what Restore knows it by. What an earlier try kept is the older
-// one and stays.
-func Keep(t Task, name, path string) error {
+// BackUp copies a file before it changes, or records that it does not exist. Restore finds
+// the backup by its name. A backup of an earlier try is the older one and stays.
+func BackUp(t Task, name, path string) error {
 	to := filepath.Join(t.Rollback, name)
 	for _, kept := range []string{to, to + absent} {
 		if _, err := os.Stat(kept); err == nil {
@@ -178,13 +177,13 @@ func copyFile(from, to, digest string) error {
 	return fsutil.Replace(to, f, digest, st.Mode().Perm())
 }
 
-// Restore puts the kept file back, once; one that was not there before is
-// removed. ok is false if nothing was kept: then it was never replaced.
+// Restore restores the backup, once; it removes a file that did not exist before. ok is
+// false if there is no backup: then the file was never replaced.
 func Restore(t Task, name, path string) (ok bool, err error) {
 	kept := filepath.Join(t.Rollback, name)
 	digest, err := fsutil.Digest(kept)
 	if errors.Is(err, fs.ErrNotExist) {
-		return remove(kept+absent, path)
+		return removeAdded(kept+absent, path)
 	}
 	if err != nil {
 		return false, err
@@ -195,8 +194,8 @@ func Restore(t Task, name, path string) (ok bool, err error) {
 	return true, copyFile(kept, path, digest)
 }
 
-// remove a file that was not there before, if the mark says so.
-func remove(mark, path string) (ok bool, err error) {
+// removeAdded removes a file that did not exist before, if the mark says so.
+func removeAdded(mark, path string) (ok bool, err error) {
 	if _, err := os.Stat(mark); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
@@ -206,4 +205,20 @@ func remove(mark, path string) (ok bool, err error) {
 		return false, err
 	}
 	return true, fsutil.SyncDir(filepath.Dir(path))
+}
+
+// UpdateRecord writes the JSON file at path if do changes what load reads from it.
+func UpdateRecord[T any](path string, load func() (T, error), do func(*T)) error {
+	have, err := load()
+	if err != nil {
+		return err
+	}
+	now, err := load()
+	if err != nil {
+		return err
+	}
+	if do(&now); reflect.DeepEqual(now, have) {
+		return nil
+	}
+	return fsutil.WriteJSON(path, now)
 }

@@ -49,9 +49,9 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	// The lease is let go only when the names hold the blobs, or nobody does.
+	// The lease ends only when the names reference the blobs, or the load failed.
 	defer func() { _ = done(context.WithoutCancel(ctx)) }()
-	if err := c.ingest(ctx, target, blobs); err != nil {
+	if err := c.ingest(ctx, target, blobs, at.root); err != nil {
 		return nil, err
 	}
 	failpoint.Here(failpoint.LoadContent)
@@ -75,7 +75,7 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 		}
 	}
 	failpoint.Here(failpoint.LoadDone)
-	names, err := c.names(ctx, record, repository(img.Name))
+	names, err := c.referenceNames(ctx, record, repository(img.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +84,15 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 
 // ingest copies the blobs of this node's platform and links them, so that the
 // runtime's collector keeps them as long as the image has a name.
-func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Blobs) error {
+func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Blobs, root string) error {
 	cs := c.api.ContentStore()
 	children := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-		if err := c.copyBlob(ctx, cs, desc, blobs); err != nil {
+		// Layers come after the image's own manifest: it tells whether the directory is the runtime's.
+		dir := ""
+		if images.IsLayerType(desc.MediaType) {
+			dir = visibleBlobs(root, target)
+		}
+		if err := c.copyBlob(ctx, cs, desc, blobs, dir); err != nil {
 			return nil, err
 		}
 		return images.Children(ctx, cs, desc)
@@ -98,8 +103,14 @@ func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Bl
 
 // copyBlob always asks for a writer: also when the blob is there already, that
 // puts it under our lease, and the collector cannot take it away meanwhile.
-func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs) error {
-	defer c.busy.take(desc.Digest.String())() // images that share it may come at once
+// A blob that it first places in dir is complete for that writer. Otherwise
+// the runtime gets the bytes, compares them and reports what is wrong.
+func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs, dir string) error {
+	defer c.busy.acquire(desc.Digest.String())() // images that share it may come at once
+	if _, err := cs.Info(ctx, desc.Digest); dir != "" && errdefs.IsNotFound(err) {
+		_ = placeBlob(dir, desc, blobs) // else the runtime copies it
+		failpoint.Here(failpoint.LoadBlob)
+	}
 	ref := "refit-" + desc.Digest.String()
 	w, err := content.OpenWriter(ctx, cs, content.WithRef(ref), content.WithDescriptor(desc))
 	if errdefs.IsAlreadyExists(err) {
@@ -125,9 +136,9 @@ func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.De
 	return fmt.Errorf("blob %s: %w", desc.Digest, err)
 }
 
-// names are all records that the image must have: its tag, its digest, that of
+// referenceNames returns all records that the image must have: its tag, its digest, that of
 // this platform's manifest, and its ID.
-func (c *Client) names(ctx context.Context, img images.Image, repo string) ([]string, error) {
+func (c *Client) referenceNames(ctx context.Context, img images.Image, repo string) ([]string, error) {
 	cs := c.api.ContentStore()
 	config, err := img.Config(ctx, cs, c.platform)
 	if err != nil {

@@ -1,15 +1,15 @@
 // Package certificates renews a node's certificates in place.
 //
-// Promise: kubeadm makes them, one at a time, in a unit of its own; what a power
-// cut left half written is put back from a copy first. Every static pod that uses
-// a renewed one is restarted, one after another, each only when the node is
-// settled and, for etcd, when the others keep the quorum; it is done when each
-// runs since after its certificates were written. Nothing of a key is ever said,
-// and no old key is kept once it is done: so there is no way back. The kubelet
-// renews its own certificate; that is only looked at.
+// Promise: kubeadm makes them, one at a time, in a unit of its own. If a power cut left one
+// half written, the updater first restores it from a copy. Every static pod that uses a
+// renewed certificate restarts, one after another, and only when the node is settled and,
+// for etcd, when the other members keep the quorum. The step is done when each has started
+// after its certificates were written. No message has any part of a key, and no old key
+// stays once the step is done, so the step cannot be undone. The kubelet renews its own
+// certificate: the updater only observes that.
 //
 // Inputs: Host, the step's configuration and the names in its parameters. Outputs:
-// files of kubeadm's PKI, restarts. Callers: run; the agent's view of its node
+// files of kubeadm's PKI, restarts. Callers: engine; the agent's view of its node
 // (Fields).
 package certificates
 
@@ -34,17 +34,17 @@ import (
 // Host is what the updater asks of the node.
 type Host interface {
 	updaters.Configs
-	// CertificateFiles looks at one; Files are where it is.
+	// Certificate reads one; CertificateFiles are its paths.
 	Certificate(name string) (c kube.CertificateFiles, found bool, err error)
 	CertificateFiles(name string) []string
 	// Kubeadm is where the program is.
 	Kubeadm(ctx context.Context) (string, error)
-	// Unsettled says what keeps a static pod from being restarted, nothing if it
-	// may; EtcdUnsafe the same of the member of etcd.
+	// Unsettled says what keeps a static pod from being restarted, nothing if it may
+	// restart; EtcdUnsafe says the same of the etcd member.
 	Unsettled(ctx context.Context) ([]string, error)
 	EtcdUnsafe(ctx context.Context) ([]string, error)
-	// Node is the node's name; Containers of all pods; StopContainer ends one, which
-	// the kubelet starts again.
+	// Node is the node's name; Containers are those of all pods; StopContainer ends one,
+	// which the kubelet starts again.
 	Node() string
 	Containers(ctx context.Context) ([]cri.Container, error)
 	StopContainer(ctx context.Context, id string) error
@@ -56,9 +56,9 @@ type Host interface {
 const ParamNames = "certificates"
 
 const (
-	// limit is after how long it has failed.
+	// limit is how long the step may take before it fails.
 	limit = 20 * time.Minute
-	// tries is how often kubeadm is asked for one certificate.
+	// tries is how often kubeadm runs for one certificate.
 	tries = 3
 	lines = 6
 	day   = 24 * time.Hour
@@ -76,45 +76,45 @@ func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
 // Name is certificates.
 func (u *Updater) Name() string { return "certificates" }
 
-// expand makes single names of "all".
-func expand(name string) []string {
+// expandName returns the single names for "all".
+func expandName(name string) []string {
 	if name == "all" {
 		return kube.CertificateNames()
 	}
 	return []string{name}
 }
 
-// fits reports whether a certificate is as young as is wanted.
-func fits(w model.ConfigCertificate, c kube.CertificateFiles, now time.Time) bool {
+// isYoungEnough reports whether a certificate is as young as its configuration wants.
+func isYoungEnough(w model.ConfigCertificate, c kube.CertificateFiles, now time.Time) bool {
 	young := w.NotBefore == "" || c.Made.UTC().Format(time.DateOnly) >= w.NotBefore
 	return young && (w.DaysLeft == 0 || c.NotAfter.Sub(now) >= time.Duration(w.DaysLeft)*day)
 }
 
-// wanted are the demands of a step, by single name.
-func wanted(t updaters.Task, c *model.NodeConfig) map[string][]model.ConfigCertificate {
+// wantedByName are the requirements of a step, by single name.
+func wantedByName(t updaters.Task, c *model.NodeConfig) map[string][]model.ConfigCertificate {
 	out := map[string][]model.ConfigCertificate{}
 	names := strings.Split(t.Step.Params[ParamNames], ",")
 	for _, w := range c.Certificates {
 		if !slices.Contains(names, w.Name) {
 			continue
 		}
-		for _, name := range expand(w.Name) {
+		for _, name := range expandName(w.Name) {
 			out[name] = append(out[name], w)
 		}
 	}
 	return out
 }
 
-// old lists the certificates that must be renewed, sorted. A broken one is one.
-func (u *Updater) old(t updaters.Task, c *model.NodeConfig) ([]string, error) {
+// findOutdated lists the certificates that must be renewed, sorted. It includes broken ones.
+func (u *Updater) findOutdated(t updaters.Task, c *model.NodeConfig) ([]string, error) {
 	var out []string
-	for name, ws := range wanted(t, c) {
+	for name, ws := range wantedByName(t, c) {
 		have, found, err := u.host.Certificate(name)
 		broken := errors.Is(err, kube.ErrBrokenCertificate)
 		if err != nil && !broken {
 			return nil, err
 		}
-		if found && (broken || slices.ContainsFunc(ws, func(w model.ConfigCertificate) bool { return !fits(w, have, u.now()) })) {
+		if found && (broken || slices.ContainsFunc(ws, func(w model.ConfigCertificate) bool { return !isYoungEnough(w, have, u.now()) })) {
 			out = append(out, name)
 		}
 	}
@@ -122,13 +122,13 @@ func (u *Updater) old(t updaters.Task, c *model.NodeConfig) ([]string, error) {
 	return out, nil
 }
 
-// order in which static pods are restarted.
-var order = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+// restartOrder is the order in which static pods restart.
+var restartOrder = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
-// stale is the first container of a static pod that runs since before one of its
+// findStalePod is the first container of a static pod that started before one of its
 // certificates was written, "" if there is none.
-func (u *Updater) stale(ctx context.Context, t updaters.Task, c *model.NodeConfig) (pod, id string, err error) {
-	since, err := u.written(t, c)
+func (u *Updater) findStalePod(ctx context.Context, t updaters.Task, c *model.NodeConfig) (pod, id string, err error) {
+	since, err := u.lastWritten(t, c)
 	if err != nil {
 		return "", "", err
 	}
@@ -136,7 +136,7 @@ func (u *Updater) stale(ctx context.Context, t updaters.Task, c *model.NodeConfi
 	if err != nil {
 		return "", "", err
 	}
-	for _, p := range order {
+	for _, p := range restartOrder {
 		for _, k := range containers {
 			if k.Running && k.Pod == p+"-"+u.host.Node() && k.Created.Before(since[p]) {
 				return p, k.ID, nil
@@ -146,10 +146,10 @@ func (u *Updater) stale(ctx context.Context, t updaters.Task, c *model.NodeConfi
 	return "", "", nil
 }
 
-// written is when the last of a static pod's certificates was written.
-func (u *Updater) written(t updaters.Task, c *model.NodeConfig) (map[string]time.Time, error) {
+// lastWritten is when the last of a static pod's certificates was written.
+func (u *Updater) lastWritten(t updaters.Task, c *model.NodeConfig) (map[string]time.Time, error) {
 	since := map[string]time.Time{}
-	for name := range wanted(t, c) {
+	for name := range wantedByName(t, c) {
 		have, found, err := u.host.Certificate(name)
 		if err != nil {
 			return nil, err
@@ -163,67 +163,64 @@ func (u *Updater) written(t updaters.Task, c *model.NodeConfig) (map[string]time
 	return since, nil
 }
 
-// Observe looks at certificates and at who uses them.
+// Observe checks the certificates and the pods that use them.
 func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	c, err := updaters.Config(t, u.host)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	old, err := u.old(t, c)
+	old, err := u.findOutdated(t, c)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
 	if len(old) > 0 {
-		return updaters.Observation{Detail: "certificate " + old[0] + " is not as young as is wanted"}, nil
+		return updaters.Observation{Detail: "certificate " + old[0] + " is older than the configuration allows"}, nil
 	}
-	pod, _, err := u.stale(ctx, t, c)
+	pod, _, err := u.findStalePod(ctx, t, c)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
 	if pod != "" {
-		return updaters.Observation{Detail: pod + " runs since before its certificates were renewed"}, nil
+		return updaters.Observation{Detail: pod + " has not restarted since its certificates were renewed"}, nil
 	}
 	return updaters.Observation{Done: true}, nil
 }
 
 type files struct{ log, result, count string }
 
-func filesOf(t updaters.Task, name string) files {
+func attemptFiles(t updaters.Task, name string) files {
 	dir := filepath.Join(t.Dir, fmt.Sprintf("%s-%d", t.Step.ID, t.Attempt), name)
 	return files{log: filepath.Join(dir, "log"), result: filepath.Join(dir, "result.json"), count: filepath.Join(dir, "tries")}
 }
 
-func unit(t updaters.Task) string { return "refit-run-" + t.Step.ID + ".service" }
+func unitName(t updaters.Task) string { return "refit-run-" + t.Step.ID + ".service" }
 
 // Update does the next thing that is missing.
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	c, err := updaters.Config(t, u.host)
-	if errors.Is(err, updaters.ErrNoConfig) {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
+	c, no, ok := updaters.LoadConfig(t, u.host)
+	if !ok {
+		return no, nil
 	}
-	if err != nil {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
-	}
-	runs, err := u.host.DetachedRuns(ctx, unit(t))
+	runs, err := u.host.DetachedRuns(ctx, unitName(t))
 	if err != nil || runs {
-		return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm makes a certificate"), err
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "kubeadm makes a certificate"), err
 	}
-	old, err := u.old(t, c)
+	old, err := u.findOutdated(t, c)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	r, err := u.next(ctx, t, c, old)
+	r, err := u.advance(ctx, t, c, old)
 	if err == nil && !r.Done && !r.Failed && u.now().Sub(t.Started) > limit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the certificates are not renewed within %s: %s", limit, r.Message), nil
 	}
 	return r, err
 }
 
-func (u *Updater) next(ctx context.Context, t updaters.Task, c *model.NodeConfig, old []string) (updaters.Result, error) {
+func (u *Updater) advance(ctx context.Context, t updaters.Task, c *model.NodeConfig, old []string) (updaters.Result, error) {
 	if len(old) > 0 {
 		return u.renew(ctx, t, old[0])
 	}
-	pod, id, err := u.stale(ctx, t, c)
+	pod, id, err := u.findStalePod(ctx, t, c)
 	if err != nil {
 		return updaters.Result{}, err
 	}
@@ -237,25 +234,25 @@ func (u *Updater) next(ctx context.Context, t updaters.Task, c *model.NodeConfig
 	case err != nil:
 		return updaters.Result{}, err
 	case len(problems) > 0:
-		return updaters.Going(v1alpha1.ReasonControlPlaneUnhealthy, "the next static pod is restarted when the node is settled: %s", strings.Join(problems, "; ")), nil
+		return updaters.InProgress(v1alpha1.ReasonControlPlaneUnhealthy, "the next static pod restarts when the node is settled: %s", strings.Join(problems, "; ")), nil
 	case pod == "":
-		return updaters.Result{Done: true}, u.forget(t)
+		return updaters.Result{Done: true}, u.removeCopies(t)
 	}
 	failpoint.Here(failpoint.CertRenewed)
-	return updaters.Going(v1alpha1.ReasonUpdating, "%s is restarted to use its new certificates", pod), u.host.StopContainer(ctx, id)
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "%s restarts to use its new certificates", pod), u.host.StopContainer(ctx, id)
 }
 
-// renew has kubeadm make one certificate anew. A copy is kept while it does: it
-// writes key and certificate one after the other.
+// renew makes kubeadm renew one certificate. A copy exists meanwhile, because kubeadm writes
+// key and certificate one after the other.
 func (u *Updater) renew(ctx context.Context, t updaters.Task, name string) (updaters.Result, error) {
-	f := filesOf(t, name)
+	f := attemptFiles(t, name)
 	result, err := systemd.ReadCommandResult(f.result)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	n := updaters.ReadCount(f.count)
+	n := updaters.ReadTries(f.count)
 	if result != nil && n >= tries {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is not as young as is wanted (its output is in %s):\n%s", name, result.Exit, f.log, systemd.TailLog(f.log, lines)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "kubeadm certs renew %s ended with status %d and the certificate is older than the configuration allows (its output is in %s):\n%s", name, result.Exit, f.log, systemd.TailLog(f.log, lines)), nil
 	}
 	if name == kube.KubeletClient {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet renews its own certificate; it has not done so yet"), nil
@@ -265,18 +262,18 @@ func (u *Updater) renew(ctx context.Context, t updaters.Task, name string) (upda
 		return updaters.Result{}, err
 	}
 	if len(problems) > 0 && n == 0 { // a broken certificate may be what unsettles it
-		return updaters.Going(v1alpha1.ReasonControlPlaneUnhealthy, "certificates are renewed when the node is settled: %s", strings.Join(problems, "; ")), nil
+		return updaters.InProgress(v1alpha1.ReasonControlPlaneUnhealthy, "certificates are renewed when the node is settled: %s", strings.Join(problems, "; ")), nil
 	}
-	if err := u.save(t, name); err != nil {
+	if err := u.copyOrRestore(t, name); err != nil {
 		return updaters.Result{}, err
 	}
 	path, err := u.host.Kubeadm(ctx)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if err := startOf(f, n+1); err != nil {
+	if err := recordStart(f, n+1); err != nil {
 		return updaters.Result{}, err
 	}
-	err = u.host.RunDetached(ctx, unit(t), "refit: kubeadm certs renew "+name, f.log, f.result, []string{path, "certs", "renew", name})
-	return updaters.Going(v1alpha1.ReasonUpdating, "kubeadm makes the certificate %s", name), err
+	err = u.host.RunDetached(ctx, unitName(t), "refit: kubeadm certs renew "+name, f.log, f.result, []string{path, "certs", "renew", name})
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "kubeadm makes the certificate %s", name), err
 }

@@ -24,9 +24,9 @@ import (
 type Host interface {
 	updaters.Configs
 	Units
-	// Held finds a file that this node holds of any bundle, by the payload's name
-	// and digest; updaters.ErrNoPayload if it does not.
-	Held(name, digest string) (updaters.Payload, error)
+	// FindPayload finds a file that this node has of any bundle, by the payload's name
+	// and digest; updaters.ErrNoPayload if there is none.
+	FindPayload(name, digest string) (updaters.Payload, error)
 }
 
 // Units are the node's systemd units.
@@ -37,12 +37,12 @@ type Units interface {
 	SetUnit(ctx context.Context, name, state string) error
 	// ReloadUnits has systemd read all unit files again.
 	ReloadUnits(ctx context.Context) error
-	// RefreshUnit has a unit that runs read its configuration again, by a restart
-	// if restart is set or it cannot reload.
+	// RefreshUnit makes a running unit reload its configuration. The unit restarts if
+	// restart is set or it cannot reload.
 	RefreshUnit(ctx context.Context, name string, restart bool) error
 }
 
-// limit is after how long a unit that does not come up has failed.
+// limit is how long a unit may take to come up before the step fails.
 const limit = 2 * time.Minute
 
 // Updater is the step "files".
@@ -51,14 +51,14 @@ type Updater struct {
 	fs     nodefiles.FS
 	record record
 	now    func() time.Time
-	// work is held by whoever changes the node: a run, or a repair.
+	// work is held by the run or the repair that changes the node.
 	work sync.Mutex
 }
 
 // New makes the updater; paths are below root, empty for the node's own. file is the
-// agent's own, for what it gave this node.
+// agent's record of what it wrote on this node.
 func New(h Host, root, file string) *Updater {
-	return &Updater{host: h, fs: nodefiles.FS{Root: root, Refuse: model.KeptPath}, record: record(file), now: time.Now}
+	return &Updater{host: h, fs: nodefiles.FS{Root: root, Refuse: model.ProtectedPath}, record: record(file), now: time.Now}
 }
 
 // Name is files.
@@ -90,7 +90,7 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 		says = append(says, n+" has not read its new configuration")
 	}
 	for _, w := range units {
-		says = append(says, w.says)
+		says = append(says, w.detail)
 	}
 	if len(says) == 0 {
 		return updaters.Observation{Done: true}, nil
@@ -98,10 +98,10 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	return updaters.Observation{Detail: strings.Join(says, "; ")}, nil
 }
 
-// wrongFiles are those that are not as wanted.
+// wrongFiles are the files that are not as the configuration wants them.
 func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 	var out []model.ConfigFile
-	g, err := u.record.read()
+	g, err := u.record.load()
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +109,13 @@ func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 		if f.InImage {
 			continue // the OS image brings it; it is not written here
 		}
-		s, err := u.fs.Look(f.Path)
+		s, err := u.fs.Inspect(f.Path)
 		if err != nil {
 			return nil, err
 		}
-		wrong := !as(f, s) && (!f.Stale || u.ours(g, f.Path, s))
+		wrong := !isAsWanted(f, s) && (!f.Stale || u.isOwn(g, f.Path, s))
 		if f.AsImage {
-			if wrong, err = u.over(g, f.Path, s); err != nil {
+			if wrong, err = u.overwroteImage(g, f.Path, s); err != nil {
 				return nil, err
 			}
 		}
@@ -126,9 +126,9 @@ func (u *Updater) wrongFiles(c *model.NodeConfig) ([]model.ConfigFile, error) {
 	return out, nil
 }
 
-// as reports whether a file is as wanted. An owner that this node does not know
-// is never as wanted; writing it says why.
-func as(f model.ConfigFile, s nodefiles.State) bool {
+// isAsWanted reports whether a file is as the configuration wants it. An owner that this
+// node does not know never is; writing the file says why.
+func isAsWanted(f model.ConfigFile, s nodefiles.State) bool {
 	if f.Absent {
 		return !s.Exists
 	}
@@ -140,16 +140,16 @@ func as(f model.ConfigFile, s nodefiles.State) bool {
 
 type wrongUnit struct {
 	model.ConfigUnit
-	says string
+	detail string
 }
 
-// wrongUnits are those that are not as wanted, but for units whose file comes with an
-// image that is not booted yet.
+// wrongUnits are those in another state than the wanted one, except units whose file comes
+// with an image that is not booted yet.
 func (u *Updater) wrongUnits(ctx context.Context, c *model.NodeConfig) ([]wrongUnit, error) {
 	var out []wrongUnit
-	later := u.awaited(c)
+	later := u.pendingImageFiles(c)
 	for _, w := range c.Units {
-		if later.unit(w.Name) {
+		if later.hasUnit(w.Name) {
 			continue
 		}
 		s, err := u.host.Unit(ctx, w.Name)
@@ -163,27 +163,27 @@ func (u *Updater) wrongUnits(ctx context.Context, c *model.NodeConfig) ([]wrongU
 	return out, nil
 }
 
-// fileStates are systemd's words for what the model calls so.
+// fileStates are systemd's words for the states of the model.
 var fileStates = map[string][]string{
-	model.UnitEnabled:  {"enabled", "enabled-runtime", "static"}, // static: it has nothing to be enabled by
+	model.UnitEnabled:  {"enabled", "enabled-runtime", "static"}, // static: nothing can enable it
 	model.UnitDisabled: {"disabled", "static", ""},
 	model.UnitMasked:   {"masked", "masked-runtime"},
 }
 
-// isUp: a oneshot has done its work when it ran and ended well.
-func isUp(s systemd.Unit) bool {
+// isUnitUp reports whether a unit runs. A oneshot is up if it ran and succeeded.
+func isUnitUp(s systemd.Unit) bool {
 	return s.Active == "active" || s.Active == "reloading" || s.Oneshot && s.Ran && s.Active == "inactive" && s.Result == "success"
 }
 
-// strayed reports whether a unit is in another state than the wanted one, and stays in
-// it. One on its way is nobody's change: it says itself where it ends.
-func strayed(s systemd.Unit, want string) bool {
+// unitDrifted reports whether a unit is in another state than the wanted one, and stays in
+// it. A unit between two states has not drifted: its state is not final.
+func unitDrifted(s systemd.Unit, want string) bool {
 	return unitState(s) != want && s.Active != "activating" && s.Active != "deactivating"
 }
 
-// unitState is the state in the model's words, or in systemd's if it is none.
+// unitState is the state in the model's words, or in systemd's words if the model has none.
 func unitState(s systemd.Unit) string {
-	runs, stopped := isUp(s), s.Active == "inactive" || s.Active == "failed"
+	runs, stopped := isUnitUp(s), s.Active == "inactive" || s.Active == "failed"
 	for _, state := range []string{model.UnitMasked, model.UnitEnabled, model.UnitDisabled} {
 		active := stopped
 		if state == model.UnitEnabled {
@@ -200,54 +200,51 @@ func unitState(s systemd.Unit) string {
 	return file + " and " + s.Active
 }
 
-// Update does what is missing: keep, write, reload, set.
+// Update does what is missing: back up, write, reload, set.
 func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	u.work.Lock()
 	defer u.work.Unlock()
-	c, err := updaters.Config(t, u.host)
-	if errors.Is(err, updaters.ErrNoConfig) {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
-	}
-	if err != nil {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	c, no, ok := updaters.LoadConfig(t, u.host)
+	if !ok {
+		return no, nil
 	}
 	wrong, err := u.wrongFiles(c)
 	if err == nil {
-		err = u.ready(wrong)
+		err = u.checkPayloads(wrong)
 	}
 	if err == nil {
 		err = u.prepare(ctx, t, c, wrong)
 	}
 	if err == nil {
-		err = u.write(wrong)
+		err = u.writeFiles(wrong)
 	}
-	if final(err) {
+	if isPermanent(err) {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
 	}
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	return u.act(ctx, t, c)
+	return u.applyChanges(ctx, t, c)
 }
 
-// final errors do not go away by waiting.
-func final(err error) bool {
+// isPermanent reports errors that do not go away by waiting.
+func isPermanent(err error) bool {
 	return errors.Is(err, nodefiles.ErrRefused) || errors.Is(err, nodefiles.ErrTooLarge) || errors.Is(err, errNotAFile) || errors.Is(err, errOwner) || errors.Is(err, updaters.ErrNoPayload)
 }
 
 var (
 	errNotAFile = errors.New("it is no regular file")
-	errOwner    = errors.New("its owner is not known here")
+	errOwner    = errors.New("this node does not know its owner")
 )
 
-// write puts the wrong files in their places.
-func (u *Updater) write(wrong []model.ConfigFile) error {
+// writeFiles writes the wrong files.
+func (u *Updater) writeFiles(wrong []model.ConfigFile) error {
 	for _, f := range wrong {
-		if err := u.record.begin(f); err != nil {
+		if err := u.record.startFile(f); err != nil {
 			return err
 		}
 		if f.AsImage {
-			if err := u.giveBack(f.Path); err != nil {
+			if err := u.restoreImageFile(f.Path); err != nil {
 				return err
 			}
 			continue
@@ -266,7 +263,7 @@ func (u *Updater) write(wrong []model.ConfigFile) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", f.Path, errOwner, err)
 		}
-		data, err := u.data(f)
+		data, err := u.readContent(f)
 		if err != nil {
 			return err
 		}
@@ -278,25 +275,26 @@ func (u *Updater) write(wrong []model.ConfigFile) error {
 	return nil
 }
 
-// ready looks for every payload before anything is changed.
-func (u *Updater) ready(wrong []model.ConfigFile) error {
+// checkPayloads finds every payload before anything changes.
+func (u *Updater) checkPayloads(wrong []model.ConfigFile) error {
 	for _, f := range wrong {
 		if f.Payload == "" {
 			continue
 		}
-		if _, err := u.host.Held(f.Payload, f.Digest); err != nil {
+		if _, err := u.host.FindPayload(f.Payload, f.Digest); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
 	}
 	return nil
 }
 
-// data are the bytes of a file; those of a payload are compared as they are read.
-func (u *Updater) data(f model.ConfigFile) ([]byte, error) {
+// readContent returns the bytes of a file; those of a payload are compared while they are
+// read.
+func (u *Updater) readContent(f model.ConfigFile) ([]byte, error) {
 	if f.Payload == "" {
 		return f.Data, nil
 	}
-	p, err := u.host.Held(f.Payload, f.Digest)
+	p, err := u.host.FindPayload(f.Payload, f.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Path, err)
 	}
@@ -311,40 +309,40 @@ func (u *Updater) data(f model.ConfigFile) ([]byte, error) {
 		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, err)
 	case len(b) > model.MaxFile:
 		return nil, fmt.Errorf("%s: payload %s: %w", f.Path, f.Payload, nodefiles.ErrTooLarge)
-	case model.DigestOf(b) != f.Digest: // it rotted, and is fetched again
-		return nil, fmt.Errorf("%s: payload %s is not what its digest says any more", f.Path, f.Payload)
+	case model.DigestOf(b) != f.Digest: // it is corrupt, and is fetched again
+		return nil, fmt.Errorf("%s: payload %s no longer matches its digest", f.Path, f.Payload)
 	}
 	return b, nil
 }
 
-// act has systemd and the units take over what was written, one thing at a time.
-func (u *Updater) act(ctx context.Context, t updaters.Task, c *model.NodeConfig) (updaters.Result, error) {
+// applyChanges makes systemd and the units load what was written, one after another.
+func (u *Updater) applyChanges(ctx context.Context, t updaters.Task, c *model.NodeConfig) (updaters.Result, error) {
 	p, err := readPending(t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
 	late := u.now().Sub(t.Started) > limit
-	problem, err := u.settle(ctx, t, c, p)
+	problem, err := u.applyPending(ctx, t, c, p)
 	switch {
 	case err != nil && late:
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
 	case err != nil:
-		return updaters.Going(v1alpha1.ReasonUpdating, "it is tried again: %v", err), nil
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "retrying: %v", err), nil
 	case problem != "" && late:
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "%s after %s; `journalctl -u UNIT` on the node says why", problem, limit), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%s after %s; `journalctl -u UNIT` on the node shows why", problem, limit), nil
 	case problem != "":
-		return updaters.Going(v1alpha1.ReasonUpdating, "%s", problem), nil
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "%s", problem), nil
 	}
 	o, err := u.Observe(ctx, t)
 	if err != nil || !o.Done {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%s", o.Detail), err
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "%s", o.Detail), err
 	}
-	return updaters.Result{Done: true}, u.record.settle(c, u.awaited(c))
+	return updaters.Result{Done: true}, u.record.finish(c, u.pendingImageFiles(c))
 }
 
-// settle does what is pending and sets the units; problem says what is not so
-// yet.
-func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConfig, p *pending) (problem string, err error) {
+// applyPending does what is pending and sets the units; problem says what is still
+// missing.
+func (u *Updater) applyPending(ctx context.Context, t updaters.Task, c *model.NodeConfig, p *pending) (problem string, err error) {
 	if p.Reload {
 		if err := u.host.ReloadUnits(ctx); err != nil {
 			return "", err
@@ -359,8 +357,8 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 		return "", err
 	}
 	for _, w := range units {
-		problem = w.says
-		if err := u.set(ctx, t, w.ConfigUnit, p); err != nil {
+		problem = w.detail
+		if err := u.setUnit(ctx, t, w.ConfigUnit, p); err != nil {
 			return "", err
 		}
 	}
@@ -368,7 +366,7 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 		if err := u.host.RefreshUnit(ctx, n.Unit, n.Restart); err != nil {
 			return "", err
 		}
-		if err := p.drop(t, n.Unit); err != nil {
+		if err := p.removeUnit(t, n.Unit); err != nil {
 			return "", err
 		}
 		failpoint.Here(failpoint.UnitRefreshed)
@@ -376,24 +374,24 @@ func (u *Updater) settle(ctx context.Context, t updaters.Task, c *model.NodeConf
 	return problem, nil
 }
 
-// set brings a unit into its state.
-func (u *Updater) set(ctx context.Context, t updaters.Task, w model.ConfigUnit, p *pending) error {
-	if err := u.record.beginUnit(w); err != nil {
+// setUnit brings a unit into its state.
+func (u *Updater) setUnit(ctx context.Context, t updaters.Task, w model.ConfigUnit, p *pending) error {
+	if err := u.record.startUnit(w); err != nil {
 		return err
 	}
 	if err := u.host.SetUnit(ctx, w.Name, w.State); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.UnitSet)
-	return p.drop(t, w.Name) // it was started, or stopped, just now
+	return p.removeUnit(t, w.Name) // it was started, or stopped, just now
 }
 
-// named is the wanted name if it stands for the number, else the number.
-func named(name string, id uint32, number func(string) (int, error)) string {
+// ownerName is the wanted name if it has this number, else the number.
+func ownerName(name string, id uint32, number func(string) (int, error)) string {
 	if n, err := number(name); err == nil && n == int(id) {
 		return name
 	}
 	return fmt.Sprint(id)
 }
 
-func (u *Updater) keptDir(t updaters.Task) string { return filepath.Join(t.Rollback, t.Step.ID) }
+func (u *Updater) backupDir(t updaters.Task) string { return filepath.Join(t.Rollback, t.Step.ID) }

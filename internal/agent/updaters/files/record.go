@@ -2,88 +2,77 @@ package files
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
+	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// record is the file with what refit gave this node, whatever it is told now.
+// record is the file that lists what refit wrote on this node, also for earlier desired states.
 type record string
 
-// given is its content.
-type given struct {
-	Files map[string]givenFile `json:"files,omitempty"`
-	// Units have the state that they were brought into last.
+// recordData is its content.
+type recordData struct {
+	Files map[string]fileRecord `json:"files,omitempty"`
+	// Units have the state that refit set last.
 	Units map[string]string `json:"units,omitempty"`
 }
 
-type givenFile struct {
-	// Value that the file was seen at when a step had ended, empty if no
-	// configuration wants it any more, or the step was taken back.
+type fileRecord struct {
+	// Value of the file when a step had ended; empty if no configuration wants it any
+	// more, or the step was undone.
 	Value string `json:"value,omitempty"`
-	// Wrote are the digests of what was written there, and ValueAbsent for what was
-	// removed, the newest last: by them a copy is known for refit's own.
+	// Wrote are the digests of what refit wrote there, and ValueAbsent for what it
+	// removed, the newest last: they identify a copy as refit's own.
 	Wrote []string `json:"wrote,omitempty"`
 }
 
-// mostWrote is how many digests of a file are remembered.
-const mostWrote = 8
+// maxWrote is how many digests of a file are recorded.
+const maxWrote = 8
 
-func (r record) read() (given, error) {
-	g := given{Files: map[string]givenFile{}, Units: map[string]string{}}
+func (r record) load() (recordData, error) {
+	g := recordData{Files: map[string]fileRecord{}, Units: map[string]string{}}
 	if _, err := fsutil.ReadJSON(string(r), &g); err != nil {
 		return g, fmt.Errorf("record of this node's files: %w", err)
 	}
 	return g, nil
 }
 
-// change writes the record, if that changes anything.
-func (r record) change(do func(*given)) error {
-	g, err := r.read()
-	if err != nil {
-		return err
-	}
-	have, err := r.read()
-	if err != nil {
-		return err
-	}
-	if do(&g); reflect.DeepEqual(g, have) {
-		return nil
-	}
-	return fsutil.WriteJSON(string(r), g)
+// update writes the record if do changes it.
+func (r record) update(do func(*recordData)) error {
+	return updaters.UpdateRecord(string(r), r.load, do)
 }
 
-// begin says what is about to be done to a path: what is written there is refit's, and
-// until the step has ended nobody knows what the path is to be, so that a step that is
-// never taken up again leaves no drift.
-func (r record) begin(f model.ConfigFile) error {
-	return r.change(func(g *given) {
+// startFile records what a step is about to write to a path, so that the content is known to
+// be refit's. The path has no expected value until the step has ended, so that an abandoned
+// step leaves no drift.
+func (r record) startFile(f model.ConfigFile) error {
+	return r.update(func(g *recordData) {
 		x := g.Files[f.Path]
 		if x.Value != f.Value() {
 			x.Value = ""
 		}
-		if d := written(f); d != "" && !slices.Contains(x.Wrote, d) {
+		if d := writtenDigest(f); d != "" && !slices.Contains(x.Wrote, d) {
 			x.Wrote = append(x.Wrote, d)
-			x.Wrote = x.Wrote[max(0, len(x.Wrote)-mostWrote):]
+			x.Wrote = x.Wrote[max(0, len(x.Wrote)-maxWrote):]
 		}
 		g.Files[f.Path] = x
 	})
 }
 
-// beginUnit says the same of a unit.
-func (r record) beginUnit(w model.ConfigUnit) error {
-	return r.change(func(g *given) {
+// startUnit does the same for a unit.
+func (r record) startUnit(w model.ConfigUnit) error {
+	return r.update(func(g *recordData) {
 		if g.Units[w.Name] != w.State {
 			delete(g.Units, w.Name)
 		}
 	})
 }
 
-// written is how it is remembered what a file is made; empty for what is given back.
-func written(f model.ConfigFile) string {
+// writtenDigest is what Wrote records for a file; empty for a file restored from the image.
+func writtenDigest(f model.ConfigFile) string {
 	switch {
 	case f.AsImage:
 		return ""
@@ -93,10 +82,10 @@ func written(f model.ConfigFile) string {
 	return f.Content()
 }
 
-// settle says that everything is as a configuration wants it, but for what comes with
-// an image later.
-func (r record) settle(c *model.NodeConfig, later awaited) error {
-	return r.change(func(g *given) {
+// finish records that everything is as a configuration wants it, except what comes with an
+// image later.
+func (r record) finish(c *model.NodeConfig, later pendingImageFiles) error {
+	return r.update(func(g *recordData) {
 		for path, x := range g.Files {
 			x.Value = ""
 			g.Files[path] = x
@@ -110,58 +99,58 @@ func (r record) settle(c *model.NodeConfig, later awaited) error {
 			}
 		}
 		for _, w := range c.Units {
-			if !later.unit(w.Name) {
+			if !later.hasUnit(w.Name) {
 				g.Units[w.Name] = w.State
 			}
 		}
 	})
 }
 
-// back says again what was said before a step that was taken back.
-func (r record) back(b before) error {
-	return r.change(func(g *given) {
+// undo restores the values that were recorded before an undone step.
+func (r record) undo(b backup) error {
+	return r.update(func(g *recordData) {
 		for _, k := range b.Files {
 			if x, known := g.Files[k.Path]; known {
-				x.Value = k.Given
+				x.Value = k.Recorded
 				g.Files[k.Path] = x
 			}
 		}
 		for _, k := range b.Units {
-			if delete(g.Units, k.Name); k.Given != "" {
-				g.Units[k.Name] = k.Given
+			if delete(g.Units, k.Name); k.Recorded != "" {
+				g.Units[k.Name] = k.Recorded
 			}
 		}
 	})
 }
 
-// ours reports whether a copy in /etc that hides the image's is refit's: it wrote
+// isOwn reports whether a copy in /etc that hides the image's is refit's: refit wrote
 // these bytes there, or they are those of the image.
-func (u *Updater) ours(g given, path string, s nodefiles.State) bool {
+func (u *Updater) isOwn(g recordData, path string, s nodefiles.State) bool {
 	if slices.Contains(g.Files[path].Wrote, s.Digest) {
 		return s.Regular
 	}
-	twin, err := u.fs.Look(model.Twin(path))
+	twin, err := u.fs.Inspect(model.ImageUnitPath(path))
 	return err == nil && s.Regular && twin.Regular && twin.Digest == s.Digest
 }
 
-// awaited are the paths of what only an image brings, and is not there.
-type awaited map[string]bool
+// pendingImageFiles are the paths of missing files that only an image brings.
+type pendingImageFiles map[string]bool
 
-func (u *Updater) awaited(c *model.NodeConfig) awaited {
-	out := awaited{}
+func (u *Updater) pendingImageFiles(c *model.NodeConfig) pendingImageFiles {
+	out := pendingImageFiles{}
 	for _, f := range c.Files {
 		if !f.InImage {
 			continue
 		}
-		if s, err := u.fs.Look(f.Path); err != nil || !as(f, s) {
+		if s, err := u.fs.Inspect(f.Path); err != nil || !isAsWanted(f, s) {
 			out[f.Path] = true
 		}
 	}
 	return out
 }
 
-// unit reports whether a part of a unit is among them.
-func (a awaited) unit(name string) bool {
+// hasUnit reports whether a part of a unit is among them.
+func (a pendingImageFiles) hasUnit(name string) bool {
 	for path := range a {
 		if model.UnitOf(path) == name {
 			return true

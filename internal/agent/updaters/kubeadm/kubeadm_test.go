@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,13 +39,14 @@ type simNode struct {
 	fails     bool
 	refuses   int // that many runs are refused by preflight checks
 	cutOff    int // that many runs vanish without a result
-	lost      int // that many runs end because nobody answers them
+	lost      int // so many runs end because no API server answers
 	away      int // ticks until the API server answers
 	runs      int
 	unsettled bool // never settles
 	config    string
 	worker    bool
 	kubelet   simKubelet
+	writes    string // the configuration that kubeadm writes
 	etcd      *simEtcd
 	tmp       string
 }
@@ -133,7 +135,7 @@ func (n *simNode) Unsettled(context.Context) ([]string, error) {
 }
 func (n *simNode) APIAnswers(context.Context) error {
 	if n.away > 0 {
-		return errors.New("nobody answers")
+		return errors.New("no answer")
 	}
 	return nil
 }
@@ -186,7 +188,7 @@ func (n *simNode) tick() {
 		_ = fsutil.WriteFile(n.result, []byte(`{"exit":1}`), 0o600)
 	case n.left == 0:
 		n.manifest = "v1.36.3"
-		_ = fsutil.WriteFile(n.config, []byte("config v1.36.3"), 0o644)
+		_ = fsutil.WriteFile(n.config, []byte(cmp.Or(n.writes, "config v1.36.3")), 0o644)
 		_ = fsutil.WriteFile(n.result, []byte(`{"exit":0}`), 0o600)
 	}
 }
@@ -233,7 +235,7 @@ func workerFixture(t *testing.T) *updatertest.Fixture {
 	return f
 }
 
-// The kubelet that runs has read what was put back.
+// The running kubelet has loaded what was restored.
 func TestAnUndoneConfigurationIsRead(t *testing.T) {
 	f := workerFixture(t)
 	if r := end(t, f); !r.Done {
@@ -332,7 +334,7 @@ func TestKubeadm(t *testing.T) {
 	t.Run("cut off again and again it fails", func(t *testing.T) {
 		f, n := fixture(t)
 		n.cutOff = 100
-		if r := end(t, f); !r.Failed || n.runs != starts {
+		if r := end(t, f); !r.Failed || n.runs != maxStarts {
 			t.Fatalf("%+v after %d runs", r, n.runs)
 		}
 	})
@@ -420,10 +422,10 @@ func TestPreflightThatRefusesIsAskedAgainAFewTimes(t *testing.T) {
 	}
 }
 
-// An API server that is away under kubeadm is waited for, not for ever.
+// If the API server is unavailable while kubeadm runs, the step waits for it, but not for ever.
 func TestKubeadmThatLostTheAPIServerIsRunAgainWhenItAnswers(t *testing.T) {
 	t.Parallel()
-	for losses, want := range map[int]bool{1: true, starts - 1: true, starts: false} {
+	for losses, want := range map[int]bool{1: true, maxStarts - 1: true, maxStarts: false} {
 		f, n := fixture(t)
 		n.lost = losses
 		r := end(t, f)
@@ -530,8 +532,8 @@ func TestASnapshotOfEtcdComesFirst(t *testing.T) {
 	})
 }
 
-// What kubeadm leaves behind is removed when it succeeded: only what this run
-// made, and nothing that a failed one may be mended with.
+// After success, what this run's kubeadm left behind is removed; nothing else is, and
+// nothing that may help to repair a failed run.
 func TestWhatKubeadmLeavesBehind(t *testing.T) {
 	f, n, u := control(t)
 	for _, d := range []string{"kubeadm-backup-etcd-2020", "by-hand"} {

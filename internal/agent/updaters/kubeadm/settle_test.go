@@ -22,11 +22,17 @@ type settleNode struct {
 	container  cri.Container
 	ready      bool
 	kubelet    string
+	started    time.Time // of the kubelet
+	worker     bool
 	kubeletErr error
 }
 
-func (n *settleNode) Node() string { return "n1" }
+func (n *settleNode) Node() string                                      { return "n1" }
+func (n *settleNode) KubeletStarted(context.Context) (time.Time, error) { return n.started, nil }
 func (n *settleNode) StaticPods() ([]kube.StaticPod, error) {
+	if n.worker {
+		return nil, nil
+	}
 	return []kube.StaticPod{{Name: kube.APIServer, Containers: []kube.StaticContainer{{Name: kube.APIServer, Image: "api:v2"}}}}, nil
 }
 func (n *settleNode) Containers(context.Context) ([]cri.Container, error) {
@@ -49,7 +55,7 @@ func (n *settleNode) NodeReady(context.Context) (bool, string, error) {
 }
 
 func well() *settleNode {
-	return &settleNode{container: cri.Container{ID: "c", Pod: "kube-apiserver-n1", Name: kube.APIServer, ImageID: "sha256:v2", Running: true}, ready: true, kubelet: "v2"}
+	return &settleNode{started: time.Unix(100, 0), container: cri.Container{ID: "c", Pod: "kube-apiserver-n1", Name: kube.APIServer, ImageID: "sha256:v2", Running: true}, ready: true, kubelet: "v2"}
 }
 
 var step = v1alpha1.UpdateStep{ID: "settle", Updater: "settle", Verb: "settle", To: "v2"}
@@ -136,5 +142,29 @@ func TestQuietIsCountedAnewInEveryRun(t *testing.T) {
 	task.Attempt, task.Started = 2, now
 	if r, err := u.Update(t.Context(), task); err != nil || r.Done {
 		t.Fatalf("%+v %v at the first look of another run", r, err)
+	}
+}
+
+// The long wait is for static pods that the new kubelet may still restart.
+func TestHowLongANodeMustStaySettled(t *testing.T) {
+	t.Parallel()
+	created := func(at int64) *settleNode {
+		n := well()
+		n.container.Created = time.Unix(at, 0)
+		return n
+	}
+	worker := well()
+	worker.worker = true
+	for name, c := range map[string]struct {
+		node *settleNode
+		want time.Duration
+	}{
+		"static pods of the kubelet before": {created(99), Quiet},
+		"static pods of this kubelet":       {created(101), shortQuiet},
+		"a worker":                          {worker, shortQuiet},
+	} {
+		if got := NewSettle(c.node).wait(t.Context()); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
 	}
 }

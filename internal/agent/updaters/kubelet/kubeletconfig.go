@@ -21,31 +21,31 @@ import (
 type ConfigHost interface {
 	servicerestart.Host // the kubelet
 	updaters.Configs
-	// Command is the kubelet's command as systemd has it, variables unexpanded;
-	// Flags are those of the process that runs, nil if it does not.
+	// Command is the kubelet's command as systemd has it, variables unexpanded; Flags
+	// are those of the running process, nil if it does not run.
 	Command(ctx context.Context) ([]string, error)
 	Flags(ctx context.Context) ([]string, error)
-	// Started is when the process was started.
+	// Started is when the process started.
 	Started(ctx context.Context) (time.Time, error)
 	// ModTime is when a file of the node was written.
 	ModTime(path string) (time.Time, error)
 	ReloadUnits(ctx context.Context) error
-	// Configz is what the kubelet says of its configuration; nil if it may not be
-	// asked.
+	// Configz is the configuration that the kubelet reports; nil if it refuses the
+	// request.
 	Configz(ctx context.Context) (map[string]any, error)
 }
 
 const (
-	// dir is used if the kubelet has no directory for drop-ins yet.
-	dir = "/etc/kubernetes/kubelet.conf.d"
-	// name of refit's drop-in there.
-	name = "90-refit.conf"
+	// defaultDropinDir is used if the kubelet has no directory for drop-ins yet.
+	defaultDropinDir = "/etc/kubernetes/kubelet.conf.d"
+	// dropinName is the name of refit's drop-in there.
+	dropinName = "90-refit.conf"
 	// unitDropin adds the directory to the kubelet's command.
-	unitDropin = "/etc/systemd/system/kubelet.service.d/95-refit-config-dir.conf"
-	flag       = "--config-dir"
-	// clockGrain is how exactly a process' start is known.
-	clockGrain = time.Second
-	// configLimit is after how long a kubelet that does not come back has failed.
+	unitDropin    = "/etc/systemd/system/kubelet.service.d/95-refit-config-dir.conf"
+	configDirFlag = "--config-dir"
+	// startPrecision is how precisely the start of a process is known.
+	startPrecision = time.Second
+	// configLimit is how long a kubelet may take to come back before the step fails.
 	configLimit = 5 * time.Minute
 )
 
@@ -64,57 +64,57 @@ func NewConfig(h ConfigHost, root string) *ConfigUpdater {
 // Name is kubelet-config.
 func (u *ConfigUpdater) Name() string { return "kubelet-config" }
 
-// configDir is the value of the flag, given in one word or two.
+// configDir is the value of the flag, which is one word or two.
 func configDir(args []string) string {
 	for i, a := range args {
-		if v, ok := strings.CutPrefix(a, flag+"="); ok {
+		if v, ok := strings.CutPrefix(a, configDirFlag+"="); ok {
 			return v
 		}
-		if a == flag && i+1 < len(args) {
+		if a == configDirFlag && i+1 < len(args) {
 			return args[i+1]
 		}
 	}
 	return ""
 }
 
-// places are the drop-in with the fields, and that of the unit; the latter is
-// there only if the kubelet would not read the first without it.
-func (u *ConfigUpdater) places(ctx context.Context) (fields updaters.OwnFile, unit updaters.OwnFile, err error) {
+// dropins are the drop-in with the fields, and that of the unit. The latter exists only if
+// the kubelet would not read the first without it.
+func (u *ConfigUpdater) dropins(ctx context.Context) (fields updaters.OwnFile, unit updaters.OwnFile, err error) {
 	flags, err := u.host.Flags(ctx)
 	if err != nil {
 		return fields, unit, err
 	}
 	at := configDir(flags)
 	if at == "" {
-		at = dir
+		at = defaultDropinDir
 	}
-	return updaters.OwnFile{FS: u.fs, Path: filepath.Join(at, name)}, updaters.OwnFile{FS: u.fs, Path: unitDropin}, nil
+	return updaters.OwnFile{FS: u.fs, Path: filepath.Join(at, dropinName)}, updaters.OwnFile{FS: u.fs, Path: unitDropin}, nil
 }
 
-// seen says what is not as wanted, "" if all is.
-func (u *ConfigUpdater) seen(ctx context.Context, want string) (string, error) {
-	f, _, err := u.places(ctx)
+// findProblem says what is not as wanted, "" if all is.
+func (u *ConfigUpdater) findProblem(ctx context.Context, want string) (string, error) {
+	f, _, err := u.dropins(ctx)
 	if err != nil {
 		return "", err
 	}
-	there, err := f.Is([]byte(want))
+	there, err := f.HasContent([]byte(want))
 	if err != nil {
 		return "", err
 	}
 	if !there {
 		return f.Path + " is not as wanted", nil
 	}
-	if says, err := u.read(ctx, f.Path); err != nil || says != "" {
+	if says, err := u.findUnread(ctx, f.Path); err != nil || says != "" {
 		return says, err
 	}
 	if sick := u.host.Unready(ctx); sick != "" {
 		return sick, nil
 	}
-	return u.says(ctx, want)
+	return u.findValueProblem(ctx, want)
 }
 
-// read says why the kubelet that runs has not read a drop-in, "" if it has.
-func (u *ConfigUpdater) read(ctx context.Context, path string) (string, error) {
+// findUnread says why the running kubelet has not loaded a drop-in, "" if it has.
+func (u *ConfigUpdater) findUnread(ctx context.Context, path string) (string, error) {
 	flags, err := u.host.Flags(ctx)
 	if err != nil {
 		return "", err
@@ -127,14 +127,14 @@ func (u *ConfigUpdater) read(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	started, err := u.host.Started(ctx)
-	if err == nil && started.Add(clockGrain).Before(written) {
-		return "the kubelet has not read it yet", nil
+	if err == nil && started.Add(startPrecision).Before(written) {
+		return "the kubelet has not loaded it yet", nil
 	}
 	return "", err
 }
 
-// says compares what the kubelet says with what is wanted.
-func (u *ConfigUpdater) says(ctx context.Context, want string) (string, error) {
+// findValueProblem compares what the kubelet reports with what is wanted.
+func (u *ConfigUpdater) findValueProblem(ctx context.Context, want string) (string, error) {
 	have, err := u.host.Configz(ctx)
 	if err != nil || have == nil {
 		return "", err
@@ -145,19 +145,19 @@ func (u *ConfigUpdater) says(ctx context.Context, want string) (string, error) {
 	}
 	delete(w, "apiVersion")
 	delete(w, "kind")
-	if field := differs("", w, have); field != "" {
-		return "the kubelet says another value of " + field, nil
+	if field := firstDifference("", w, have); field != "" {
+		return "the kubelet reports another value of " + field, nil
 	}
 	return "", nil
 }
 
-// Observe looks at files, process and answers.
+// Observe checks the files, the process and its answers.
 func (u *ConfigUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	c, err := updaters.Config(t, u.host)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	says, err := u.seen(ctx, c.Kubelet)
+	says, err := u.findProblem(ctx, c.Kubelet)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
@@ -166,8 +166,8 @@ func (u *ConfigUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.
 		if err != nil {
 			return updaters.Observation{}, err
 		}
-		if !s.Over {
-			says = s.Says
+		if !s.Done {
+			says = s.Message
 		}
 	}
 	return updaters.Observation{Done: says == "", Detail: says}, nil
@@ -175,12 +175,9 @@ func (u *ConfigUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.
 
 // Update does the next thing that is missing.
 func (u *ConfigUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	c, err := updaters.Config(t, u.host)
-	if errors.Is(err, updaters.ErrNoConfig) {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
-	}
-	if err != nil {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	c, no, ok := updaters.LoadConfig(t, u.host)
+	if !ok {
+		return no, nil
 	}
 	o, err := u.Observe(ctx, t)
 	if err == nil && o.Done {
@@ -188,12 +185,12 @@ func (u *ConfigUpdater) Update(ctx context.Context, t updaters.Task) (updaters.R
 	}
 	says := o.Detail
 	if err == nil {
-		err = u.write(ctx, t, c.Kubelet)
+		err = u.writeDropins(ctx, t, c.Kubelet)
 	}
 	if err == nil {
 		var s servicerestart.State
-		if s, err = servicerestart.AdvanceRestart(ctx, u.host, t, u.now()); !s.Over && s.Says != "" {
-			says = s.Says
+		if s, err = servicerestart.AdvanceRestart(ctx, u.host, t, u.now()); !s.Done && s.Message != "" {
+			says = s.Message
 		}
 	}
 	if err != nil {
@@ -202,16 +199,16 @@ func (u *ConfigUpdater) Update(ctx context.Context, t updaters.Task) (updaters.R
 	if u.now().Sub(t.Started) > configLimit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet does not run with its new configuration within %s: %s\n%s", configLimit, says, u.host.Log(ctx)), nil
 	}
-	return updaters.Going(v1alpha1.ReasonUpdating, "%s", says), nil
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "%s", says), nil
 }
 
-// write puts both files in their places and notes that the kubelet must restart.
-func (u *ConfigUpdater) write(ctx context.Context, t updaters.Task, want string) error {
-	f, unit, err := u.places(ctx)
+// writeDropins writes both files, and records that the kubelet must restart.
+func (u *ConfigUpdater) writeDropins(ctx context.Context, t updaters.Task, want string) error {
+	f, unit, err := u.dropins(ctx)
 	if err != nil {
 		return err
 	}
-	there, err1 := f.Is([]byte(want))
+	there, err1 := f.HasContent([]byte(want))
 	flags, err2 := u.host.Flags(ctx)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
@@ -223,7 +220,7 @@ func (u *ConfigUpdater) write(ctx context.Context, t updaters.Task, want string)
 	if err := servicerestart.RequireRestart(ctx, u.host, t); err != nil {
 		return err
 	}
-	if err := f.Put(t, []byte(want), 0o644); err != nil {
+	if err := f.Write(t, []byte(want), 0o644); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.FilesWritten)
@@ -232,7 +229,7 @@ func (u *ConfigUpdater) write(ctx context.Context, t updaters.Task, want string)
 	}
 	command, err := u.host.Command(ctx)
 	if err == nil {
-		err = unit.Put(unitTask(t), unitText(command, filepath.Dir(f.Path)), 0o644)
+		err = unit.Write(unitTask(t), unitText(command, filepath.Dir(f.Path)), 0o644)
 	}
 	if err != nil {
 		return err
@@ -240,18 +237,18 @@ func (u *ConfigUpdater) write(ctx context.Context, t updaters.Task, want string)
 	return u.host.ReloadUnits(ctx)
 }
 
-// unitTask keeps what was at the unit's drop-in apart from what was at the other.
+// unitTask keeps the backups of the two drop-ins apart.
 func unitTask(t updaters.Task) updaters.Task {
 	t.Step.ID += "-unit"
 	return t
 }
 
-// unitText is the kubelet's command with the directory. A percent sign means
-// something to systemd; a variable alone in its word is several words.
+// unitText is the kubelet's command with the directory. systemd interprets a percent sign;
+// it splits a variable that is a word of its own into several words.
 func unitText(command []string, dir string) []byte {
 	words := make([]string, 0, len(command)+1)
 	for _, w := range command {
-		if strings.HasPrefix(w, flag) {
+		if strings.HasPrefix(w, configDirFlag) {
 			continue
 		}
 		w = strings.ReplaceAll(w, "%", "%%")
@@ -260,13 +257,13 @@ func unitText(command []string, dir string) []byte {
 		}
 		words = append(words, w)
 	}
-	words = append(words, flag+"="+dir)
+	words = append(words, configDirFlag+"="+dir)
 	return []byte("# Written by refit: the kubelet reads its drop-ins from " + dir + ".\n[Service]\nExecStart=\nExecStart=" + strings.Join(words, " ") + "\n")
 }
 
-// Undo puts back what was there and has the kubelet run with it.
+// Undo restores what was there, and the kubelet runs with it.
 func (u *ConfigUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	f, unit, err := u.places(ctx)
+	f, unit, err := u.dropins(ctx)
 	if err != nil {
 		return updaters.Result{}, err
 	}
@@ -276,12 +273,12 @@ func (u *ConfigUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Res
 		return updaters.Result{}, err
 	}
 	s, err := servicerestart.UndoWithRestart(ctx, u.host, t, u.now(), a || b, func() error {
-		return errors.Join(f.PutBack(t), unit.PutBack(unitTask(t)), u.host.ReloadUnits(ctx))
+		return errors.Join(f.Restore(t), unit.Restore(unitTask(t)), u.host.ReloadUnits(ctx))
 	})
-	if err != nil || !s.Over {
-		return updaters.Going(v1alpha1.ReasonUpdating, "the kubelet's old configuration is back: %s", s.Says), err
+	if err != nil || !s.Done {
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the kubelet's old configuration is restored: %s", s.Message), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, nil
+	return updaters.Result{Done: true, Message: s.Message}, nil
 }
 
 // Fields is the hash of the drop-in that the kubelet runs with.
@@ -289,7 +286,7 @@ func (u *ConfigUpdater) Fields(ctx context.Context, c *model.NodeConfig) map[str
 	if c.Kubelet == "" {
 		return nil
 	}
-	says, err := u.seen(ctx, c.Kubelet)
+	says, err := u.findProblem(ctx, c.Kubelet)
 	if err != nil {
 		return nil
 	}

@@ -2,103 +2,93 @@ package osdeploy
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
+	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
-// record is the file with what refit gave this machine, whatever it boots.
+// record is the file that lists what refit set on this machine, whichever image is booted.
 type record string
 
-// given is its content.
-type given struct {
-	// Given are kernel arguments: only these are ever taken away.
-	Given []string `json:"given,omitempty"`
-	// Asked is the digest that was asked for, and Booted that by which the host
-	// knows the same content.
-	Asked  string `json:"asked,omitempty"`
-	Booted string `json:"booted,omitempty"`
-	// Before is the digest of what was booted before that, empty for no image.
-	Before string `json:"before,omitempty"`
-	// Bad is an image that this node booted and went back from by itself, the last one.
-	Bad *bad `json:"bad,omitempty"`
-	// Prepared lies ready for a run that has not begun; nil if nothing does.
+// recordData is its content.
+type recordData struct {
+	// OwnKargs are the kernel arguments that refit set: it removes only these.
+	OwnKargs []string `json:"given,omitempty"`
+	// RequestedDigest is the digest in the configuration, and BootedDigest that by which
+	// the host knows the same content.
+	RequestedDigest string `json:"asked,omitempty"`
+	BootedDigest    string `json:"booted,omitempty"`
+	// PreviousDigest is the digest of what was booted before that, empty for no image.
+	PreviousDigest string `json:"before,omitempty"`
+	// Failed is the last image that this node booted and rolled back from by itself.
+	Failed *failedImage `json:"bad,omitempty"`
+	// Prepared is for a run that has not started; nil if nothing is prepared.
 	Prepared *prepared `json:"prepared,omitempty"`
 }
 
-// bad is an image with which this node was not well.
-type bad struct {
+// failedImage is an image with which this node did not become Ready.
+type failedImage struct {
 	Digest string `json:"digest"`
 	Why    string `json:"why"`
 }
 
-// sameAs are other digests of an image that was asked for.
-func (g given) sameAs(digest string) []string {
-	if digest != "" && digest == g.Asked && g.Booted != "" {
-		return []string{g.Booted}
+// aliasesOf are other digests of a requested image.
+func (g recordData) aliasesOf(digest string) []string {
+	if digest != "" && digest == g.RequestedDigest && g.BootedDigest != "" {
+		return []string{g.BootedDigest}
 	}
 	return nil
 }
 
-// asked is the digest by which people know what the host has booted.
-func (g given) asked(booted string) string {
-	if booted != "" && booted == g.Booted {
-		return g.Asked
+// requestedDigest is the digest by which people know what the host has booted.
+func (g recordData) requestedDigest(booted string) string {
+	if booted != "" && booted == g.BootedDigest {
+		return g.RequestedDigest
 	}
 	return booted
 }
 
-func (r record) read() (g given, err error) {
+func (r record) load() (g recordData, err error) {
 	if _, err := fsutil.ReadJSON(string(r), &g); err != nil {
 		return g, fmt.Errorf("record of this machine's OS: %w", err)
 	}
 	return g, nil
 }
 
-// change writes the record, if that changes anything.
-func (r record) change(do func(*given)) error {
-	have, err := r.read()
-	if err != nil {
-		return err
-	}
-	g := have
-	g.Given = slices.Clone(have.Given)
-	do(&g)
-	if reflect.DeepEqual(g, have) {
-		return nil
-	}
-	return fsutil.WriteJSON(string(r), g)
+// update writes the record if do changes it.
+func (r record) update(do func(*recordData)) error {
+	return updaters.UpdateRecord(string(r), r.load, do)
 }
 
-// add notes arguments before they are given. What the machine has of its own is none
-// that refit gave.
-func (r record) add(args, running []string) error {
-	return r.change(func(g *given) {
+// addKargs records arguments before they are set. Arguments that the machine has by itself
+// are not refit's.
+func (r record) addKargs(args, running []string) error {
+	return r.update(func(g *recordData) {
 		for _, a := range args {
-			if !slices.Contains(g.Given, a) && !slices.Contains(running, a) {
-				g.Given = append(g.Given, a)
+			if !slices.Contains(g.OwnKargs, a) && !slices.Contains(running, a) {
+				g.OwnKargs = append(g.OwnKargs, a)
 			}
 		}
 	})
 }
 
-// settle forgets the arguments that were taken away, and learns by which digest the
-// host knows the image.
-func (r record) settle(v *view) error {
-	b, err := kept(v.task)
+// recordBooted drops the arguments that were removed, and records by which digest the host
+// knows the image.
+func (r record) recordBooted(v *view) error {
+	b, err := loadPreviousBoot(v.task)
 	if err != nil {
 		return err
 	}
-	return r.change(func(g *given) {
+	return r.update(func(g *recordData) {
 		if b != nil {
-			g.Before = b.Digest
+			g.PreviousDigest = b.Digest
 		}
-		g.Given = slices.DeleteFunc(g.Given, func(a string) bool { return !slices.Contains(v.target.Kargs, a) })
-		g.Asked, g.Booted = v.target.Digest, v.status.Booted.Digest
+		g.OwnKargs = slices.DeleteFunc(g.OwnKargs, func(a string) bool { return !slices.Contains(v.target.Kargs, a) })
+		g.RequestedDigest, g.BootedDigest = v.target.Digest, v.status.Booted.Digest
 		g.Prepared = nil // it is booted
-		if g.Bad != nil && g.Bad.Digest == v.target.Digest {
-			g.Bad = nil
+		if g.Failed != nil && g.Failed.Digest == v.target.Digest {
+			g.Failed = nil
 		}
 	})
 }

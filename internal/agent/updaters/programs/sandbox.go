@@ -18,17 +18,17 @@ import (
 type SandboxHost interface {
 	servicerestart.Host
 	updaters.Configs
-	// SandboxImage is what the runtime's configuration files come to.
+	// SandboxImage is the image that the runtime's configuration files result in.
 	SandboxImage(ctx context.Context) (string, error)
 	// ImageID is the ID behind an image name, "" if the node does not have it.
 	ImageID(ctx context.Context, name string) (string, error)
 }
 
-// SandboxDropin is the file that belongs to refit; containerd 2 reads the directory by
-// itself. It is the last of the usual names, so that it counts.
+// SandboxDropin is refit's own file in a directory that containerd 2 reads by default. It
+// sorts after the usual names, so that it wins.
 const SandboxDropin = "/etc/containerd/conf.d/99-refit-sandbox.toml"
 
-// sandboxLimit is after how long a runtime that does not come back has failed.
+// sandboxLimit is how long a runtime may take to come back before the step fails.
 const sandboxLimit = 5 * time.Minute
 
 // SandboxUpdater is the step "sandbox-image".
@@ -46,11 +46,11 @@ func NewSandbox(h SandboxHost, root string) *SandboxUpdater {
 // Name is sandbox-image.
 func (u *SandboxUpdater) Name() string { return "sandbox-image" }
 
-func text(image string) []byte {
+func dropinText(image string) []byte {
 	return fmt.Appendf(nil, "# Written by refit. What stands here counts over config.toml.\nversion = 3\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = '%s'\n", image)
 }
 
-// Observe asks the runtime's configuration and its process.
+// Observe checks the runtime's configuration and its process.
 func (u *SandboxUpdater) Observe(ctx context.Context, t updaters.Task) (updaters.Observation, error) {
 	c, err := updaters.Config(t, u.host)
 	if err != nil {
@@ -70,8 +70,8 @@ func (u *SandboxUpdater) Observe(ctx context.Context, t updaters.Task) (updaters
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	if !s.Over {
-		return no("%s", s.Says)
+	if !s.Done {
+		return no("%s", s.Message)
 	}
 	if sick := u.host.Unready(ctx); sick != "" {
 		return no("%s", sick)
@@ -79,58 +79,55 @@ func (u *SandboxUpdater) Observe(ctx context.Context, t updaters.Task) (updaters
 	return updaters.Observation{Done: true}, nil
 }
 
-var errNotRead = errors.New("the container runtime does not read " + SandboxDropin + ": refit needs containerd 2, or set its sandbox image by hand")
+var errDropinIgnored = errors.New("the container runtime does not read " + SandboxDropin + ": refit needs containerd 2, or set its sandbox image by hand")
 
 // Update does the next thing that is missing.
 func (u *SandboxUpdater) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	c, err := updaters.Config(t, u.host)
-	if errors.Is(err, updaters.ErrNoConfig) {
-		return updaters.Going(v1alpha1.ReasonUpdating, "%v", err), nil
-	}
-	if err != nil {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
+	c, no, ok := updaters.LoadConfig(t, u.host)
+	if !ok {
+		return no, nil
 	}
 	o, err := u.Observe(ctx, t)
 	if err == nil && o.Done {
 		s, _ := servicerestart.ReadState(t)
-		return updaters.Result{Done: true, Message: s.Says}, nil
+		return updaters.Result{Done: true, Message: s.Message}, nil
 	}
-	return u.drive(ctx, t, c.SandboxImage)
+	return u.advance(ctx, t, c.SandboxImage)
 }
 
-func (u *SandboxUpdater) drive(ctx context.Context, t updaters.Task, image string) (updaters.Result, error) {
+func (u *SandboxUpdater) advance(ctx context.Context, t updaters.Task, image string) (updaters.Result, error) {
 	if id, err := u.host.ImageID(ctx, image); err == nil && id == "" {
 		return updaters.Fail(v1alpha1.ReasonImagesMissing, "the sandbox image %s is not on this node; bring it with a bundle first", image), nil
 	}
 	var s servicerestart.State
-	err := u.write(ctx, t, image)
-	if errors.Is(err, errNotRead) {
+	err := u.writeDropin(ctx, t, image)
+	if errors.Is(err, errDropinIgnored) {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "%v", err), nil
 	}
 	if err == nil {
 		s, err = servicerestart.AdvanceRestart(ctx, u.host, t, u.now())
 	}
 	if err != nil {
-		s.Says = err.Error()
+		s.Message = err.Error()
 	}
-	if u.now().Sub(t.Started) > sandboxLimit && !s.Over {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", sandboxLimit, s.Says, u.host.Log(ctx)), nil
+	if u.now().Sub(t.Started) > sandboxLimit && !s.Done {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the container runtime is not back within %s: %s\n%s", sandboxLimit, s.Message, u.host.Log(ctx)), nil
 	}
-	return updaters.Going(v1alpha1.ReasonUpdating, "%s", s.Says), nil
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "%s", s.Message), nil
 }
 
-// write puts the drop-in in its place, and takes it back if the runtime does not
-// read it.
-func (u *SandboxUpdater) write(ctx context.Context, t updaters.Task, image string) error {
-	data := text(image)
-	if there, err := u.file.Is(data); err != nil || !there {
+// writeDropin writes the drop-in, and restores what was there if the runtime does not read
+// it.
+func (u *SandboxUpdater) writeDropin(ctx context.Context, t updaters.Task, image string) error {
+	data := dropinText(image)
+	if there, err := u.file.HasContent(data); err != nil || !there {
 		if err != nil {
 			return err
 		}
 		if err := servicerestart.RequireRestart(ctx, u.host, t); err != nil {
 			return err
 		}
-		if err := u.file.Put(t, data, 0o644); err != nil {
+		if err := u.file.Write(t, data, 0o644); err != nil {
 			return err
 		}
 		failpoint.Here(failpoint.FilesWritten)
@@ -139,20 +136,20 @@ func (u *SandboxUpdater) write(ctx context.Context, t updaters.Task, image strin
 	if err != nil || is == image {
 		return err
 	}
-	return errors.Join(errNotRead, u.file.PutBack(t), servicerestart.ClearRestart(t))
+	return errors.Join(errDropinIgnored, u.file.Restore(t), servicerestart.ClearRestart(t))
 }
 
-// Undo puts the old drop-in back, or takes ours away.
+// Undo restores the old drop-in, or removes refit's.
 func (u *SandboxUpdater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	differs, err := u.file.Differs(t)
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	s, err := servicerestart.UndoWithRestart(ctx, u.host, t, u.now(), differs, func() error { return u.file.PutBack(t) })
-	if err != nil || !s.Over {
-		return updaters.Going(v1alpha1.ReasonUpdating, "the old sandbox image is back: %s", s.Says), err
+	s, err := servicerestart.UndoWithRestart(ctx, u.host, t, u.now(), differs, func() error { return u.file.Restore(t) })
+	if err != nil || !s.Done {
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the old sandbox image is restored: %s", s.Message), err
 	}
-	return updaters.Result{Done: true, Message: s.Says}, nil
+	return updaters.Result{Done: true, Message: s.Message}, nil
 }
 
 // Fields is the sandbox image, if a configuration wants one.

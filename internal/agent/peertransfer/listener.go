@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Door keeps the chunk server open at an address that may change.
-type Door struct {
-	// Where is the address to listen on, host:port. It is asked every minute, and at
+// Listener keeps the chunk server listening on an address that may change.
+type Listener struct {
+	// Address is the address to listen on, host:port. Run calls it every minute, and at
 	// every Changed.
-	Where func() (string, error)
+	Address func() (string, error)
 	// Serve answers on a listener until its context ends.
 	Serve func(ctx context.Context, l net.Listener)
-	// Tell is called when the door opens (err is nil) and when it cannot.
-	Tell    func(address string, err error)
+	// Report is called when the server listens (err is nil) and when it cannot.
+	Report  func(address string, err error)
 	Changed <-chan struct{}
 }
 
-// BusyError says that another process holds the port.
+// BusyError says that another process has the port.
 type BusyError struct{ Address, Holder string }
 
 func (e *BusyError) Error() string {
@@ -30,20 +30,20 @@ func (e *BusyError) Error() string {
 	if holder == "" {
 		holder = "another process"
 	}
-	return fmt.Sprintf("peers cannot be answered on %s: %s listens there", e.Address, holder)
+	return fmt.Sprintf("cannot listen for peers on %s: %s listens there", e.Address, holder)
 }
 
 const (
-	// retryInterval after a listen that failed.
+	// retryInterval is the time after a failed listen.
 	retryInterval = 5 * time.Second
-	// lookInterval is how often the node's address is looked up.
-	lookInterval = time.Minute
+	// addressInterval is how often the node's address is read.
+	addressInterval = time.Minute
 )
 
-// Run works until the context ends.
-func (d *Door) Run(ctx context.Context) {
+// Run listens until the context ends.
+func (d *Listener) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		address, err := d.Where()
+		address, err := d.Address()
 		var l net.Listener
 		if err == nil {
 			l, err = listen(ctx, address)
@@ -51,17 +51,17 @@ func (d *Door) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		d.Tell(address, err)
+		d.Report(address, err)
 		if err != nil {
 			d.wait(ctx, retryInterval)
 			continue
 		}
-		d.open(ctx, l, address)
+		d.serveOn(ctx, l, address)
 	}
 }
 
-// open serves until the address is another one.
-func (d *Door) open(ctx context.Context, l net.Listener, address string) {
+// serveOn serves until the address changes.
+func (d *Listener) serveOn(ctx context.Context, l net.Listener, address string) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -69,18 +69,18 @@ func (d *Door) open(ctx context.Context, l net.Listener, address string) {
 		defer cancel()
 		d.Serve(ctx, l)
 	}()
-	for d.wait(ctx, lookInterval) {
-		if now, err := d.Where(); err == nil && now != address {
+	for d.wait(ctx, addressInterval) {
+		if now, err := d.Address(); err == nil && now != address {
 			break
 		}
 	}
 	cancel()
 	<-ended
-	_ = l.Close() // closed already, as a rule
+	_ = l.Close() // usually closed already
 }
 
 // wait is false when the context ended.
-func (d *Door) wait(ctx context.Context, most time.Duration) bool {
+func (d *Listener) wait(ctx context.Context, most time.Duration) bool {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
@@ -92,7 +92,7 @@ func (d *Door) wait(ctx context.Context, most time.Duration) bool {
 	return true
 }
 
-// listen opens one address of this node, not all of them.
+// listen listens on one address of this node, not on all of them.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	switch {
@@ -103,7 +103,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 		number, _ := strconv.Atoi(text)
 		return nil, &BusyError{address, FindPortHolder("/proc", number)}
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("peers cannot be answered on %s: this node has no such address; name one that it has as listen in /etc/refit/agent.yaml", address)
+		return nil, fmt.Errorf("cannot listen for peers on %s: this node has no such address; set listen in /etc/refit/agent.yaml to one that it has", address)
 	}
-	return nil, fmt.Errorf("peers cannot be answered on %s: %w", address, err)
+	return nil, fmt.Errorf("cannot listen for peers on %s: %w", address, err)
 }

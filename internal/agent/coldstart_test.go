@@ -11,17 +11,17 @@ import (
 )
 
 // A node that keeps no copy holds the images all the same; what it loses
-// comes from a neighbour that keeps, and it says what it would start from.
+// comes from a peer with a copy, and the status reports which images have one.
 func TestANodeThatKeepsNoCopy(t *testing.T) {
-	path, h := stick(t, bundletest.Tiny(), 1)
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	keeps, lean := newTestNode(t, "n1", 17966, path), newTestNode(t, "n2", 17967)
 	introduce(keeps, lean)
 	approve(t, h, everything(h), keeps)
-	few := everything(h)
-	for i := range few.Images {
-		few.Images[i].NoCopy = true
+	truncateNames := everything(h)
+	for i := range truncateNames.Images {
+		truncateNames.Images[i].NoCopy = true
 	}
-	approve(t, h, few, lean)
+	approve(t, h, truncateNames, lean)
 	copies := func(n int32) func(*v1alpha1.NodeUpdateStatus) bool {
 		return func(s *v1alpha1.NodeUpdateStatus) bool {
 			return held(s) && s.ColdStart != nil && s.ColdStart.Copies == n && len(s.ColdStart.Without) == 2-int(n)
@@ -40,16 +40,16 @@ func TestANodeThatKeepsNoCopy(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Fatal("it never came back from the neighbour")
+	t.Fatal("no peer restored it")
 }
 
-// A drill is played only on a node that holds and copies everything, and once.
+// A drill runs only on a node that has pinned and copied all images, and once.
 func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
 	a := idle(t, &fakeRuntime{})
 	var played []string
-	a.drill = func(_ context.Context, id string) error { played = append(played, id); return nil }
+	a.maintenance.drill = func(_ context.Context, id string) error { played = append(played, id); return nil }
 	a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Pins: "pins-1"}}
-	a.state.holding = v1alpha1.PinStatus{Content: "pins-1", ImagesTotal: 2, ImagesPinned: 2}
+	a.state.pins = v1alpha1.PinStatus{Content: "pins-1", ImagesTotal: 2, ImagesPinned: 2}
 	for _, c := range []struct {
 		cold *v1alpha1.ColdStart
 		id   string
@@ -59,8 +59,8 @@ func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
 		{&v1alpha1.ColdStart{Copies: 2, Drill: "d1"}, "d1", 0},
 		{&v1alpha1.ColdStart{Copies: 2, Drill: "d1"}, "d2", 1},
 	} {
-		a.state.cold = c.cold
-		a.playDrill(t.Context(), c.id)
+		a.state.coldStart = c.cold
+		a.maintenance.playDrill(t.Context(), c.id)
 		if len(played) != c.want {
 			t.Errorf("%+v, drill %s: played %v", c.cold, c.id, played)
 		}

@@ -17,14 +17,14 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// refresh is a unit that has to read its configuration again.
+// refresh is a unit that must reload its configuration, or restart.
 type refresh struct {
 	Unit    string `json:"unit"`
 	Restart bool   `json:"restart,omitempty"`
 }
 
-// pending is what must still happen because of files that were written. It is on
-// disk before the first of them is.
+// pending is what must still happen because of written files. It is on disk before the
+// first of them is.
 type pending struct {
 	Reload  bool      `json:"reload,omitempty"`
 	Refresh []refresh `json:"refresh,omitempty"`
@@ -51,8 +51,8 @@ func (p *pending) names() []string {
 	return out
 }
 
-// add notes what a change of a file asks for.
-func (p *pending) add(f model.ConfigFile) {
+// addFile records what a change of a file requires.
+func (p *pending) addFile(f model.ConfigFile) {
 	p.Reload = p.Reload || model.UnitOf(f.Path) != ""
 	for _, name := range f.Units {
 		i := slices.IndexFunc(p.Refresh, func(r refresh) bool { return r.Unit == name })
@@ -64,8 +64,8 @@ func (p *pending) add(f model.ConfigFile) {
 	}
 }
 
-// drop forgets a unit that has read its configuration.
-func (p *pending) drop(t updaters.Task, unit string) error {
+// removeUnit removes a unit that has loaded its configuration.
+func (p *pending) removeUnit(t updaters.Task, unit string) error {
 	n := len(p.Refresh)
 	if p.Refresh = slices.DeleteFunc(p.Refresh, func(x refresh) bool { return x.Unit == unit }); len(p.Refresh) == n {
 		return nil
@@ -73,39 +73,39 @@ func (p *pending) drop(t updaters.Task, unit string) error {
 	return p.save(t)
 }
 
-// before is how the node was before the step.
-type before struct {
-	Files []keptFile `json:"files,omitempty"`
-	Units []keptUnit `json:"units,omitempty"`
-	// Refresh are the units that have to read the files again when they are back.
-	After pending `json:"after"`
+// backup is the node's state before the step.
+type backup struct {
+	Files []fileBackup `json:"files,omitempty"`
+	Units []unitBackup `json:"units,omitempty"`
+	// Pending are the units that must load the files again when they are restored.
+	Pending pending `json:"after"`
 }
 
-type keptFile struct {
+type fileBackup struct {
 	Path string `json:"path"`
-	// Exists is false for a file that was not there.
+	// Exists is false for a file that was missing.
 	Exists bool   `json:"exists,omitempty"`
 	Mode   uint32 `json:"mode,omitempty"`
 	UID    uint32 `json:"uid,omitempty"`
 	GID    uint32 `json:"gid,omitempty"`
 	Data   []byte `json:"data,omitempty"`
-	// Ours is the digest of what the step writes there: another one is somebody else's.
+	// Ours is the digest of what the step writes there: others wrote any other content.
 	Ours string `json:"ours"`
-	// Given is the value that an earlier step had given it.
-	Given string `json:"given,omitempty"`
+	// Recorded is the value that an earlier step had recorded for it.
+	Recorded string `json:"given,omitempty"`
 }
 
-type keptUnit struct {
+type unitBackup struct {
 	Name string `json:"name"`
-	// State in the model's words; one that is in none of them is left alone.
-	State string `json:"state"`
-	Given string `json:"given,omitempty"`
+	// State in the model's words; refit does not restore any other state.
+	State    string `json:"state"`
+	Recorded string `json:"given,omitempty"`
 }
 
-// prepare writes down how the node is and what will have to happen, once, before
-// anything is changed.
+// prepare records the node's state and what must happen afterwards, once, before anything
+// changes.
 func (u *Updater) prepare(ctx context.Context, t updaters.Task, c *model.NodeConfig, wrong []model.ConfigFile) error {
-	if err := u.keep(ctx, t, c); err != nil {
+	if err := u.backUp(ctx, t, c); err != nil {
 		return err
 	}
 	if len(wrong) == 0 {
@@ -115,12 +115,12 @@ func (u *Updater) prepare(ctx context.Context, t updaters.Task, c *model.NodeCon
 	if err != nil {
 		return err
 	}
-	later := u.awaited(c)
+	later := u.pendingImageFiles(c)
 	for _, f := range wrong {
-		if f.Stale && later[model.Twin(f.Path)] {
-			continue // what runs goes on with what it read; the restart into the image reads it
+		if f.Stale && later[model.ImageUnitPath(f.Path)] {
+			continue // a running service keeps what it has loaded until the restart into the image
 		}
-		p.add(f)
+		p.addFile(f)
 	}
 	if err := p.save(t); err != nil {
 		return err
@@ -129,15 +129,15 @@ func (u *Updater) prepare(ctx context.Context, t updaters.Task, c *model.NodeCon
 	return nil
 }
 
-// keep writes down the whole configuration's paths and units, not only the wrong
-// ones: a retry may find others wrong than the first try.
-func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig) error {
-	path := filepath.Join(u.keptDir(t), "before.json")
+// backUp covers all paths and units of the configuration, not only those that differ: a
+// retry may find other differences than the first try.
+func (u *Updater) backUp(ctx context.Context, t updaters.Task, c *model.NodeConfig) error {
+	path := filepath.Join(u.backupDir(t), "before.json")
 	if _, err := os.Stat(path); err == nil {
-		return nil // of an earlier try: that is the older one
+		return nil // an earlier try made it: that is the older state
 	}
-	var b before
-	g, err := u.record.read()
+	var b backup
+	g, err := u.record.load()
 	if err != nil {
 		return err
 	}
@@ -145,14 +145,14 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		if f.InImage {
 			continue
 		}
-		k, err := u.keptOf(g, f)
-		if errors.Is(err, errUntouched) {
+		k, err := u.backUpFile(g, f)
+		if errors.Is(err, errNotOverwritten) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		b.After.add(f)
+		b.Pending.addFile(f)
 		b.Files = append(b.Files, k)
 	}
 	for _, w := range c.Units {
@@ -160,15 +160,15 @@ func (u *Updater) keep(ctx context.Context, t updaters.Task, c *model.NodeConfig
 		if err != nil {
 			return err
 		}
-		b.Units = append(b.Units, keptUnit{w.Name, unitState(s), g.Units[w.Name]})
+		b.Units = append(b.Units, unitBackup{w.Name, unitState(s), g.Units[w.Name]})
 	}
 	return fsutil.WriteJSON(path, &b)
 }
 
-// keptOf is how a file is now.
-func (u *Updater) keptOf(g given, f model.ConfigFile) (k keptFile, err error) {
-	k = keptFile{Path: f.Path, Given: g.Files[f.Path].Value}
-	if k.Ours, err = u.gives(g, f); err != nil {
+// backUpFile is the current state of a file.
+func (u *Updater) backUpFile(g recordData, f model.ConfigFile) (k fileBackup, err error) {
+	k = fileBackup{Path: f.Path, Recorded: g.Files[f.Path].Value}
+	if k.Ours, err = u.digestToWrite(g, f); err != nil {
 		return k, err
 	}
 	data, s, err := u.fs.Read(f.Path)
@@ -176,7 +176,7 @@ func (u *Updater) keptOf(g given, f model.ConfigFile) (k keptFile, err error) {
 		return k, err
 	}
 	if s.Exists && !s.Regular {
-		return k, fmt.Errorf("%s: %w (%s); name what it points to, or remove it", f.Path, errNotAFile, describe(s.Link))
+		return k, fmt.Errorf("%s: %w (%s); name what it points to, or remove it", f.Path, errNotAFile, describeLink(s.Link))
 	}
 	if s.Exists {
 		k.Exists, k.Mode, k.UID, k.GID, k.Data = true, s.Mode, s.UID, s.GID, data
@@ -184,22 +184,22 @@ func (u *Updater) keptOf(g given, f model.ConfigFile) (k keptFile, err error) {
 	return k, nil
 }
 
-func describe(link string) string {
+func describeLink(link string) string {
 	if link == "" {
 		return "a directory or device"
 	}
 	return "a symbolic link to " + link
 }
 
-// Undo puts back what was there. It may be called any number of times.
+// Undo restores what was there. It may be called any number of times.
 func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	u.work.Lock()
 	defer u.work.Unlock()
-	var b before
-	if _, err := fsutil.ReadJSON(filepath.Join(u.keptDir(t), "before.json"), &b); err != nil {
+	var b backup
+	if _, err := fsutil.ReadJSON(filepath.Join(u.backupDir(t), "before.json"), &b); err != nil {
 		return updaters.Result{}, err
 	}
-	// What did not run before is stopped while its unit file is still there.
+	// A unit that did not run before is stopped while its unit file is still there.
 	if err := u.restoreUnits(ctx, b, model.UnitDisabled, model.UnitMasked); err != nil {
 		return updaters.Result{}, err
 	}
@@ -207,26 +207,26 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if err := u.refreshBack(ctx, b); err != nil {
+	if err := u.refreshRestored(ctx, b); err != nil {
 		return updaters.Result{}, err
 	}
 	if err := os.Remove(pendingFile(t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return updaters.Result{}, err
 	}
-	if err := u.record.back(b); err != nil {
+	if err := u.record.undo(b); err != nil {
 		return updaters.Result{}, err
 	}
 	r := updaters.Result{Done: true}
 	if len(foreign) > 0 {
 		sort.Strings(foreign)
-		r.Message = fmt.Sprintf("left as somebody else changed it since: %v", foreign)
+		r.Message = fmt.Sprintf("not restored, because others have changed it since: %v", foreign)
 	}
 	return r, nil
 }
 
-func (u *Updater) restoreFiles(b before) (foreign []string, err error) {
+func (u *Updater) restoreFiles(b backup) (foreign []string, err error) {
 	for _, k := range b.Files {
-		theirs, err := u.restore(k)
+		theirs, err := u.restoreFile(k)
 		if err != nil {
 			return nil, err
 		}
@@ -237,9 +237,9 @@ func (u *Updater) restoreFiles(b before) (foreign []string, err error) {
 	return foreign, nil
 }
 
-// refreshBack has everybody read the files that are back.
-func (u *Updater) refreshBack(ctx context.Context, b before) error {
-	if b.After.Reload {
+// refreshRestored lets systemd and the units load the restored files.
+func (u *Updater) refreshRestored(ctx context.Context, b backup) error {
+	if b.Pending.Reload {
 		if err := u.host.ReloadUnits(ctx); err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (u *Updater) refreshBack(ctx context.Context, b before) error {
 	if err := u.restoreUnits(ctx, b, model.UnitEnabled); err != nil {
 		return err
 	}
-	for _, r := range b.After.Refresh {
+	for _, r := range b.Pending.Refresh {
 		if err := u.host.RefreshUnit(ctx, r.Unit, r.Restart); err != nil {
 			return err
 		}
@@ -255,8 +255,8 @@ func (u *Updater) refreshBack(ctx context.Context, b before) error {
 	return nil
 }
 
-// restoreUnits brings back the units that were in one of the states.
-func (u *Updater) restoreUnits(ctx context.Context, b before, states ...string) error {
+// restoreUnits restores the units that were in one of the states.
+func (u *Updater) restoreUnits(ctx context.Context, b backup, states ...string) error {
 	for _, k := range b.Units {
 		if !slices.Contains(states, k.State) {
 			continue
@@ -275,14 +275,14 @@ func (u *Updater) restoreUnits(ctx context.Context, b before, states ...string) 
 	return nil
 }
 
-// restore puts one file back; theirs is true if it is neither ours nor what was
-// there, so that it is not touched.
-func (u *Updater) restore(k keptFile) (theirs bool, err error) {
-	s, err := u.fs.Look(k.Path)
+// restoreFile restores one file. theirs is true if it is neither refit's nor what was there,
+// so that it is not touched.
+func (u *Updater) restoreFile(k fileBackup) (theirs bool, err error) {
+	s, err := u.fs.Inspect(k.Path)
 	switch {
 	case err != nil:
 		return false, err
-	case k.is(s):
+	case k.matches(s):
 		return false, nil
 	case s.Exists && s.Digest != k.Ours && s.Digest != model.DigestOf(k.Data):
 		return true, nil
@@ -292,8 +292,8 @@ func (u *Updater) restore(k keptFile) (theirs bool, err error) {
 	return false, u.fs.Write(k.Path, k.Data, k.Mode, int(k.UID), int(k.GID))
 }
 
-// is reports whether a path is as it was.
-func (k keptFile) is(s nodefiles.State) bool {
+// matches reports whether a path is as it was.
+func (k fileBackup) matches(s nodefiles.State) bool {
 	if !k.Exists {
 		return !s.Exists
 	}
