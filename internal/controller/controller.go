@@ -25,7 +25,6 @@ import (
 	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/bootimages"
-	"github.com/refit-dev/refit/internal/controller/controlplane"
 
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
@@ -40,7 +39,8 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/nodedrain"
-	"github.com/refit-dev/refit/internal/controller/noderights"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
+
 	"github.com/refit-dev/refit/internal/controller/osimages"
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
@@ -53,26 +53,25 @@ import (
 	"github.com/refit-dev/refit/internal/version"
 )
 
-// Leadership outlives the half minute in which a control plane of one node moves
-// its API server; a leader that cannot renew for longer ends, and its successor
-// waits until that is certain. A standby replaces a dead leader within
-// leaseDuration and retryPeriod.
+// A lease outlives the half minute in which a single control-plane node replaces its API
+// server. A leader that cannot renew for longer exits, and its successor waits until that
+// is certain. A standby replaces a dead leader within leaseDuration and retryPeriod.
 const (
 	leaseDuration = 2 * time.Minute
 	renewDeadline = 90 * time.Second
 	retryPeriod   = 5 * time.Second
 )
 
-// lookTimeout bounds one look at everything; a look that goes on for stuckAfter,
+// reconcileTimeout bounds one reconcile. A reconcile that still runs after stuckAfter,
 // although its context has ended, is stuck.
 const (
-	lookTimeout = 2 * time.Minute
-	stuckAfter  = 3 * lookTimeout
+	reconcileTimeout = 2 * time.Minute
+	stuckAfter       = 3 * reconcileTimeout
 )
 
-// askAgain is how long to wait before an API server that does not answer is
+// apiRetryInterval is how long to wait before an API server that does not answer is
 // asked again at the start.
-const askAgain = 2 * time.Second
+const apiRetryInterval = 2 * time.Second
 
 // Options of a controller.
 type Options struct {
@@ -118,8 +117,8 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, v1alpha1.AddToScheme(s)
 }
 
-// complete fills in what is real outside tests.
-func (o Options) complete() Options {
+// withDefaults fills in what is real outside tests.
+func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -129,19 +128,19 @@ func (o Options) complete() Options {
 	return o
 }
 
-// check refuses what contradicts itself.
-func (o Options) check() error {
+// validate refuses what contradicts itself.
+func (o Options) validate() error {
 	if o.ClusterAPI.Address != "" && o.Without.Has(areas.ClusterAPI) {
 		return fmt.Errorf("-cluster-api-address is set to %s, and -without leaves %s out: take away one of them", o.ClusterAPI.Address, areas.ClusterAPI)
 	}
 	return nil
 }
 
-// Run runs the controller until the context ends. It waits for an API server
-// that is away. An error means that it must be started again.
+// Run runs the controller until the context ends. It waits for an unavailable API server.
+// An error means that the caller must start it again.
 func Run(ctx context.Context, o Options) error {
-	o = o.complete()
-	if err := o.check(); err != nil {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
 		return err
 	}
 	scheme, err := Scheme()
@@ -153,7 +152,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := health.Listen(ctx, o.HealthAddress); err != nil {
 		return err
 	}
-	cfg := access(o.Config)
+	cfg := clientConfig(o.Config)
 	if err := waitForAPI(ctx, cfg, o, health); err != nil {
 		return err
 	}
@@ -176,20 +175,19 @@ func Run(ctx context.Context, o Options) error {
 	if err := mgr.Add(everyReplica(func(context.Context) error { health.Waiting(""); return nil })); err != nil {
 		return err
 	}
-	if err := serve(mgr, direct, o); err != nil {
+	if err := addServers(mgr, direct, o); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-// access is how the controller reaches the API server.
-func access(of *rest.Config) *rest.Config {
+// clientConfig is how the controller reaches the API server.
+func clientConfig(of *rest.Config) *rest.Config {
 	cfg := rest.CopyConfig(of)
 	if cfg.QPS == 0 {
 		cfg.QPS, cfg.Burst = 500, 1000 // thirty thousand nodes in a quarter of an hour; the API server shares itself out fairly
 	}
-	// It runs beside its API server: thirty thousand objects are there sooner than
-	// they are compressed.
+	// The API server is near: sending 30,000 objects takes less time than compressing them.
 	cfg.DisableCompression = true
 	cfg.Wrap(reconcilemetrics.Transport)
 	cfg.UserAgent = "refit-controller/" + version.Version()
@@ -201,8 +199,8 @@ func (o *Options) servers() *outbound.Guard {
 	return outbound.New(outbound.ServerFlag, o.LocalServers...)
 }
 
-// serve adds the servers that were asked for. Every replica has them.
-func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
+// addServers adds the servers that were asked for. Every replica has them.
+func addServers(mgr ctrl.Manager, direct client.Client, o Options) error {
 	if o.ClusterAPI.Address != "" {
 		o.ClusterAPI.Registry, o.ClusterAPI.Now, o.ClusterAPI.Servers = o.Registry, o.Now, o.servers()
 		if err := clusterapi.Setup(mgr, direct, o.ClusterAPI); err != nil {
@@ -216,7 +214,7 @@ func serve(mgr ctrl.Manager, direct client.Client, o Options) error {
 	return joinserver.Setup(mgr, direct, o.Joins)
 }
 
-// register adds what does the work.
+// register adds the reconcilers.
 func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *reconcilemetrics.Times, o Options) error {
 	live := reader{mgr.GetAPIReader(), mgr.GetScheme(), o.Without}
 	hs := bundlefiles.NewHeaders(id)
@@ -227,23 +225,24 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err := mgr.Add(leaderOnly{hs}); err != nil {
 		return err
 	}
-	if err := mgr.Add(&noderights.Granter{Client: mgr.GetClient(), Live: live}); err != nil {
+	if err := mgr.Add(&NodeRightsGranter{Client: mgr.GetClient(), Live: live}); err != nil {
 		return err
 	}
+	index := nodeindex.New()
 	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
 	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
-	if err := f.Setup(ctx, mgr, times, nodedistribution.HeaderSource(hs.Changed())); err != nil {
+	if err := f.Setup(mgr, index, times, nodedistribution.HeaderSource(hs.Changed())); err != nil {
 		return err
 	}
 	c := &nodeconfigs.Reconciler{Client: mgr.GetClient(), Live: live, WithoutOSImages: o.Without.Has(areas.OSImages), Now: o.Now}
-	if err := c.Setup(ctx, mgr, times); err != nil {
+	if err := c.Setup(mgr, index, times); err != nil {
 		return err
 	}
 	apiMetrics, err := clusterfacts.MetricsOf(mgr.GetConfig())
 	if err != nil {
 		return err
 	}
-	away, err := controlplane.NewDowntimeMeter(mgr.GetConfig(), o.Now)
+	away, err := clusterfacts.NewDowntimeMeter(mgr.GetConfig(), o.Now)
 	if err != nil {
 		return err
 	}
@@ -253,15 +252,18 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	u := &clusterupdates.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, Now: o.Now,
 		Evictor: &nodedrain.Evictor{Client: mgr.GetClient(), Live: live},
 		Gate:    &gatefacts.Gatherer{Live: live, APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
-		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: clusterupdates.NewMetrics(o.Registry), Servers: o.servers(), Away: away}
-	if err := u.Setup(ctx, mgr, times); err != nil {
+		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: clusterupdates.NewMetrics(o.Registry), Servers: o.servers(), Downtime: away}
+	if err := u.Setup(mgr, index, times); err != nil {
 		return err
 	}
 	if err := registerAreas(mgr, live, hs, id, o); err != nil {
 		return err
 	}
 	n := &interlocks.Reconciler{Client: mgr.GetClient(), Live: live, WithoutMachines: o.Without.Has(areas.ClusterAPI), Now: o.Now}
-	return n.Setup(ctx, mgr, times)
+	if err := n.Setup(mgr, index, times); err != nil {
+		return err
+	}
+	return index.Watch(ctx, mgr.GetCache()) // all readers exist now
 }
 
 // registerAreas adds what moves no node: cluster resources, and the areas that are not left out.
@@ -275,12 +277,12 @@ func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundlefiles.Headers
 	}
 	poller := registry.NewPoller(o.Registries, o.Now)
 	files := &bundlefiles.Reader{Client: mgr.GetClient(), Headers: hs, Identity: id}
-	rs := &clusterresources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: clusterresources.From(files)}
+	rs := &clusterresources.Reconciler{Client: mgr.GetClient(), Objects: objects, Payload: clusterresources.PayloadFrom(files)}
 	if err := rs.Setup(mgr); err != nil {
 		return err
 	}
 	setups := map[string]func() error{
-		areas.BootImages: func() error { return keepBootImages(mgr, objects, files, poller, o) },
+		areas.BootImages: func() error { return registerBootImages(mgr, objects, files, poller, o) },
 		areas.OSImages: func() error {
 			oi := &osimages.Reconciler{Client: mgr.GetClient(), Live: live, Poller: poller, Over: o.Registries, Now: o.Now,
 				Bases: &osbuild.Finder{Client: mgr.GetClient(), Bundles: files}, Tell: osbuild.NewEventRecorder(mgr.GetEventRecorder("refit-os-images"), o.Registry)}
@@ -301,11 +303,11 @@ func registerAreas(mgr ctrl.Manager, live client.Reader, hs *bundlefiles.Headers
 	return nil
 }
 
-// keepBootImages adds what keeps boot images fresh; objects reads machine kinds
+// registerBootImages adds what keeps boot images fresh; objects reads machine kinds
 // past the cache, files those of bundles.
-func keepBootImages(mgr ctrl.Manager, objects client.Client, files *bundlefiles.Reader, poller *registry.Poller, o Options) error {
-	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: bootimages.New(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
-		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, Brought: files.File, Registry: poller, Servers: o.servers()}}
+func registerBootImages(mgr ctrl.Manager, objects client.Client, files *bundlefiles.Reader, poller *registry.Poller, o Options) error {
+	b := &bootimages.Reconciler{Client: mgr.GetClient(), Objects: objects, Now: o.Now, Metrics: bootimages.NewMetrics(o.Registry), Events: mgr.GetEventRecorder("refit-boot-images"),
+		Streams: &bootstreams.Loader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: o.Now, BundleFile: files.File, Registry: poller, Servers: o.servers()}}
 	return b.Setup(mgr)
 }
 
@@ -346,7 +348,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		// Tests run several in one process; a look that hangs on a dead connection ends.
-		Controller: config.Controller{SkipNameValidation: &again, ReconciliationTimeout: lookTimeout, Logger: o.Log},
+		Controller: config.Controller{SkipNameValidation: &again, ReconciliationTimeout: reconcileTimeout, Logger: o.Log},
 	}
 	if o.Identity != "" {
 		lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, v1alpha1.SystemNamespace, "refit-controller",
@@ -383,12 +385,12 @@ func waitForAPI(ctx context.Context, cfg *rest.Config, o Options, health *probeS
 		health.Waiting("waiting for the API server: " + err.Error())
 		if err.Error() != said {
 			said = err.Error()
-			o.Log.Info("waiting for the API server", "because", said)
+			o.Log.Info("waiting for the API server", "error", said)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(askAgain):
+		case <-time.After(apiRetryInterval):
 		}
 	}
 }

@@ -20,9 +20,9 @@ const (
 	to   = "v1.36.3"
 )
 
-// One stick, one approval, one update: every node is moved, one after the
-// other, and called done when it was observed there; a budget holds the drain
-// up and is named; the controller dies in the middle and goes on.
+// One medium, one approval, one update. The nodes are updated one after the other, and each
+// is done only after its agent reported the new version. A PodDisruptionBudget blocks a drain
+// and is named in the status. The controller is killed in the middle and resumes.
 func TestWholeUpdate(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)
@@ -36,16 +36,13 @@ func TestWholeUpdate(t *testing.T) {
 	}
 
 	// A person approves the found object.
-	found.Spec.Digest = d
-	if err := s.admin.Update(context.Background(), found); err != nil {
-		t.Fatal(err)
-	}
+	s.edit(found, func() { found.Spec.Digest = d })
 	loaded := s.waitBundle(found.Name, "all nodes hold it", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected))
 	if loaded.Status.Loaded != "3/3" || loaded.Status.KubernetesVersion != to || loaded.Status.Images != 2 {
 		t.Errorf("what the header says is in the status: %+v", loaded.Status)
 	}
 
-	// A Manual update plans, checks and waits for a person; no node is touched.
+	// A Manual update plans, checks and waits for its start; no node is changed.
 	s.create(owned(pod("default", "web-1", "n2", "web"), map[string]string{"app": "web"}))
 	s.budget(0)
 	// Approved beforehand by the digest of another plan: it could not start (promise 3).
@@ -54,7 +51,7 @@ func TestWholeUpdate(t *testing.T) {
 	s.change("to-136", func(c *v1alpha1.ClusterUpdateSpec) { c.PlanDigest = "" })
 	u := s.waitUpdate("to-136", "the gate opens", phase(v1alpha1.PhaseReady))
 	if !blocked(v1alpha1.ReasonAwaitingStart)(u) || u.Status.NodesTotal != 3 || u.Status.PlanDigest == "" {
-		t.Errorf("an update that waits for a person says so: %+v", u.Status)
+		t.Errorf("the status misses that the update waits for its start: %+v", u.Status)
 	}
 	if s.node("n1").Spec.Unschedulable {
 		t.Error("nothing is changed before the start (promise 2)")
@@ -126,7 +123,7 @@ func (s *site) older(current string) {
 	if u.Status.Phase != v1alpha1.PhaseBlocked {
 		t.Errorf("phase %s", u.Status.Phase)
 	}
-	s.waitBundle("old", "it is loaded all the same", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected))
+	s.waitBundle("old", "the older bundle is loaded nevertheless", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected))
 	s.update("again", current, nil)
 	u = s.waitUpdate("again", "nothing to do is done", phase(v1alpha1.PhaseDone))
 	if u.Status.NodesTotal != 0 {
@@ -155,14 +152,11 @@ func TestHaltRetryPause(t *testing.T) {
 	s.approve("expected", d)
 	s.agents["n1"].set(func(a *simAgent) { a.failStep[1] = "kubeadm" })
 	n3 := s.node("n3")
-	n3.Spec.Unschedulable = true
-	if err := s.admin.Update(context.Background(), n3); err != nil {
-		t.Fatal(err)
-	}
+	s.edit(n3, func() { n3.Spec.Unschedulable = true })
 	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}})
 	s.update("u", d, nil)
 
-	// n3 is cordoned by a person: that spends the workers' budget, not the control plane's.
+	// An administrator cordoned n3: that uses the budget of the workers, not of the control plane.
 	u := s.waitUpdate("u", "n1 fails and the update halts", phase(v1alpha1.PhaseHalted))
 	if !blocked(v1alpha1.ReasonStepFailed)(u) || !strings.Contains(u.Status.WaitingFor, "node n1: step kubeadm failed: kubeadm ended with 1") {
 		t.Errorf("the reason travels to the update: %+v", u.Status.Blockers)
@@ -184,25 +178,18 @@ func TestHaltRetryPause(t *testing.T) {
 	}
 	s.change("u", func(u *v1alpha1.ClusterUpdateSpec) { u.Paused = false })
 
-	u = s.waitUpdate("u", "the workers' budget is spent on n3, and only a person can change that", func(u *v1alpha1.ClusterUpdate) bool {
+	u = s.waitUpdate("u", "n3 uses the budget of the workers, and only an administrator can change that", func(u *v1alpha1.ClusterUpdate) bool {
 		return u.Status.Phase == v1alpha1.PhaseBlocked && blocked(v1alpha1.ReasonBudgetSpent)(u)
 	})
 	if u.Status.NodesDone != 2 || s.node("n2").Spec.Unschedulable { // n3 was unavailable anyway, and moved
 		t.Errorf("n2 starts within a budget that is spent: %+v", u.Status)
 	}
-	var pool v1alpha1.UpdatePool
-	if err := s.admin.Get(context.Background(), client.ObjectKey{Name: "all"}, &pool); err != nil {
-		t.Fatal(err)
-	}
 	two := intstr.FromInt32(2)
-	pool.Spec.MaxUnavailable = &two
-	if err := s.admin.Update(context.Background(), &pool); err != nil {
-		t.Fatal(err)
-	}
+	s.changePool("all", func(p *v1alpha1.UpdatePoolSpec) { p.MaxUnavailable = &two })
 	s.waitUpdate("u", "done", phase(v1alpha1.PhaseDone))
 	s.waitUpdate("second", "the second finds nothing to do", phase(v1alpha1.PhaseDone))
 	if n3 = s.node("n3"); !n3.Spec.Unschedulable || len(markings(n3)) > 0 || n3.Status.NodeInfo.KubeletVersion != to {
-		t.Errorf("n3 is updated and keeps a person's cordon: %v %v", n3.Spec.Unschedulable, n3.Annotations)
+		t.Errorf("n3 is not updated, or lost its administrator's cordon: %v %v", n3.Spec.Unschedulable, n3.Annotations)
 	}
 }
 
@@ -213,7 +200,7 @@ func TestDeletedUpdateGivesNodesBack(t *testing.T) {
 	d := digest(t, raw)
 	s.plugIn("n1", raw)
 	s.approve("expected", d)
-	s.create(pod("default", "alone", "n1", "web")) // nobody would make it again
+	s.create(pod("default", "alone", "n1", "web")) // it has no controller that would recreate it
 	s.update("u", d, nil)
 	u := s.waitUpdate("u", "a pod without owner is not evicted", blocked(v1alpha1.ReasonDrainBlocked))
 	if !strings.Contains(u.Status.WaitingFor, "pod default/alone has no owner") {
@@ -222,10 +209,7 @@ func TestDeletedUpdateGivesNodesBack(t *testing.T) {
 	if !s.node("n1").Spec.Unschedulable {
 		t.Error("n1 is cordoned by then")
 	}
-	u.Annotations = map[string]string{v1alpha1.AnnotationAllowDelete: "true"}
-	if err := s.admin.Update(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
+	s.edit(u, func() { u.Annotations = map[string]string{v1alpha1.AnnotationAllowDelete: "true"} })
 	if err := s.admin.Delete(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +225,7 @@ func TestDeletedUpdateGivesNodesBack(t *testing.T) {
 	}
 }
 
-// What keeps the gate closed is said, all of it, and nothing was started.
+// The status lists every check that keeps the gate closed, and no node is started.
 func TestGateStaysClosed(t *testing.T) {
 	s := newSite(t, from)
 	expected, wrong := release(t, to), header(t, "refit-demo", "9.9.9", "", "example.test/evil:1")
@@ -249,8 +233,8 @@ func TestGateStaysClosed(t *testing.T) {
 	s.approve("expected", d)
 	s.plugIn("n2", wrong)
 
-	// A wrong stick: which was found where, and which was expected.
-	b := s.waitBundle("expected", "the mismatch is said", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonDigestMismatch))
+	// The wrong bundle is plugged in: the message names both digests and the device.
+	b := s.waitBundle("expected", "the condition reports the mismatch", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonDigestMismatch))
 	msg := b.Status.Conditions[0].Message + b.Status.Conditions[2].Message
 	for _, want := range []string{d, digest(t, wrong), "n2 /dev/sdb"} {
 		if !strings.Contains(msg, want) {
@@ -258,14 +242,14 @@ func TestGateStaysClosed(t *testing.T) {
 		}
 	}
 	s.update("u", d, nil)
-	s.waitUpdate("u", "the update says the same", blocked(v1alpha1.ReasonDigestMismatch))
-	s.update("nobody", digest(t, wrong), nil)
-	s.waitUpdate("nobody", "a bundle that nobody approved does not run", blocked(v1alpha1.ReasonBundleNotApproved))
+	s.waitUpdate("u", "the update reports the same reason", blocked(v1alpha1.ReasonDigestMismatch))
+	s.update("unapproved", digest(t, wrong), nil)
+	s.waitUpdate("unapproved", "an unapproved bundle does not run", blocked(v1alpha1.ReasonBundleNotApproved))
 
-	// The right stick, but n3's disk is too small.
+	// The right bundle is plugged in, but n3's disk is too small.
 	s.agents["n3"].set(func(a *simAgent) { a.full = true })
 	s.plugIn("n2", expected)
-	u := s.waitUpdate("u", "the space is said in bytes", blocked(v1alpha1.ReasonInsufficientSpace))
+	u := s.waitUpdate("u", "the blocker gives the missing space in bytes", blocked(v1alpha1.ReasonInsufficientSpace))
 	if !strings.Contains(u.Status.WaitingFor, "node n3 needs 1234 bytes, 1000 are free") || u.Status.Phase != v1alpha1.PhaseBlocked {
 		t.Errorf("%s %q", u.Status.Phase, u.Status.WaitingFor)
 	}

@@ -74,9 +74,9 @@ func (s *site) untouched(node, version string) {
 	}
 }
 
-// A canary fails: what was begun is taken back, the node takes pods again, and
-// nothing else starts, also with another controller. Tried again by name it goes
-// through, and then the others go.
+// A canary fails: its started steps are undone, the node is schedulable again and no other
+// node starts, even after a restart of the controller. A retry by name succeeds, and then
+// the other nodes follow.
 func TestAFailedCanaryIsUndone(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)
@@ -92,7 +92,7 @@ func TestAFailedCanaryIsUndone(t *testing.T) {
 	u := s.waitUpdate("u", "the canary is undone and the update halts", func(u *v1alpha1.ClusterUpdate) bool {
 		return u.Status.Phase == v1alpha1.PhaseHalted && blocked(v1alpha1.ReasonUndone)(u) && len(u.Status.Current) == 0
 	})
-	if !strings.Contains(u.Status.WaitingFor, "node n2 failed and was taken back to v1.35.4; step kubelet failed: kubeadm ended with 1") || u.Status.NodesFailed != 1 || u.Status.NodesDone != 1 {
+	if !strings.Contains(u.Status.WaitingFor, "node n2 failed and its steps were undone, back to v1.35.4; step kubelet failed: kubeadm ended with 1") || u.Status.NodesFailed != 1 || u.Status.NodesDone != 1 {
 		t.Errorf("%+v", u.Status)
 	}
 	s.untouched("n2", from)
@@ -136,14 +136,14 @@ func TestAFailedCanaryIsUndone(t *testing.T) {
 	}
 	s.agents["n2"].set(func(a *simAgent) {
 		if a.undone != 1 || a.runs != 3 {
-			t.Errorf("n2 ran %d times and took back %d times", a.runs, a.undone)
+			t.Errorf("n2 ran %d times and undid %d runs", a.runs, a.undone)
 		}
 	})
 }
 
-// A pool bears one failure; the second halts. An update that is deleted while
-// nodes run lets them finish, and leaves nothing of ours behind; a person's cordon
-// stays.
+// A pool tolerates one failure; the second one halts the update. An update that is deleted
+// while nodes run their steps lets them finish and removes every mark of refit. The cordon of
+// an administrator stays.
 func TestHaltsAfterTheSecondFailureAndIsDeleted(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)
@@ -154,10 +154,7 @@ func TestHaltsAfterTheSecondFailureAndIsDeleted(t *testing.T) {
 		p.MaxUnavailable, p.MaxFailures = &two, 2
 	})
 	n3 := s.node("n3")
-	n3.Spec.Unschedulable = true
-	if err := s.admin.Update(context.Background(), n3); err != nil {
-		t.Fatal(err)
-	}
+	s.edit(n3, func() { n3.Spec.Unschedulable = true })
 	s.agents["n2"].set(func(a *simAgent) { a.failStep[1] = "kubelet" })
 	s.agents["n3"].set(func(a *simAgent) { a.failStep[1], a.slow = "kubelet", true })
 	s.update("u", digest(t, raw), nil)
@@ -185,7 +182,7 @@ func TestHaltsAfterTheSecondFailureAndIsDeleted(t *testing.T) {
 		}
 		return ""
 	})
-	u := s.waitUpdate("u", "it moves nodes", phase(v1alpha1.PhaseUpdating))
+	u := s.waitUpdate("u", "the update started nodes", phase(v1alpha1.PhaseUpdating))
 	patch := client.MergeFrom(u.DeepCopy())
 	u.Annotations = map[string]string{v1alpha1.AnnotationAllowDelete: "true"}
 	if err := s.admin.Patch(context.Background(), u, patch); err != nil {
@@ -197,13 +194,13 @@ func TestHaltsAfterTheSecondFailureAndIsDeleted(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	for _, n := range []string{"n2", "n3"} {
 		if x := s.node(n); !x.Spec.Unschedulable || len(markings(x)) == 0 {
-			t.Errorf("%s was given back while it runs its steps: %v", n, x.Annotations)
+			t.Errorf("%s was returned while it runs its steps: %v", n, x.Annotations)
 		}
 	}
 	for _, n := range []string{"n2", "n3"} {
 		s.agents[n].set(func(a *simAgent) { a.slow = false })
 	}
-	s.wait("the nodes finish and are given back", func() string {
+	s.wait("the nodes finish and are returned", func() string {
 		for _, name := range []string{"n2", "n3"} {
 			if n := s.node(name); n.Spec.Unschedulable != (name == "n3") || len(markings(n)) > 0 || n.Status.NodeInfo.KubeletVersion != to {
 				return fmt.Sprintf("%s: %s cordoned=%v %v", name, n.Status.NodeInfo.KubeletVersion, n.Spec.Unschedulable, markings(n))
@@ -216,9 +213,9 @@ func TestHaltsAfterTheSecondFailureAndIsDeleted(t *testing.T) {
 	})
 }
 
-// Outside its windows a pool starts nothing and says when it may; a node that a
-// person holds is left out; a node that comes back at its old version has failed
-// and is left alone until a person asks.
+// Outside its maintenance windows a pool starts no node and reports the next window. A node
+// on hold is skipped. A node that returns at its old version has failed, and waits for a
+// retry.
 func TestWindowHoldAndComingBack(t *testing.T) {
 	s := newSite(t, from)
 	raw := release(t, to)
@@ -254,10 +251,10 @@ func TestWindowHoldAndComingBack(t *testing.T) {
 	s.changePool("edge", func(p *v1alpha1.UpdatePoolSpec) {
 		p.Windows = []v1alpha1.Window{{Start: "00:00", DurationMinutes: 1440}}
 	})
-	u = s.waitUpdate("u", "n3 goes, n2 is left out", func(u *v1alpha1.ClusterUpdate) bool {
+	u = s.waitUpdate("u", "n3 is updated, n2 is skipped", func(u *v1alpha1.ClusterUpdate) bool {
 		return u.Status.NodesDone == 2 && blocked(v1alpha1.ReasonNodeOnHold)(u)
 	})
-	if !strings.Contains(u.Status.WaitingFor, "node n2 is held by a person and does not start: a tape robot hangs on it") {
+	if !strings.Contains(u.Status.WaitingFor, "node n2 is on hold and does not start: a tape robot hangs on it") {
 		t.Errorf("%q", u.Status.WaitingFor)
 	}
 	if n := s.node("n2"); n.Spec.Unschedulable || n.Status.NodeInfo.KubeletVersion != from {
@@ -268,27 +265,27 @@ func TestWindowHoldAndComingBack(t *testing.T) {
 		return u.Status.NodesDone == 3 && u.Status.Phase == v1alpha1.PhaseUpdating && blocked(v1alpha1.ReasonSoaking)(u)
 	})
 
-	// n2 boots into its old slot.
+	// n2 boots its old deployment.
 	n2 := s.node("n2")
 	n2.Status.NodeInfo.KubeletVersion = from
 	if err := s.admin.Status().Update(context.Background(), n2); err != nil {
 		t.Fatal(err)
 	}
-	u = s.waitUpdate("u", "it came back old", func(u *v1alpha1.ClusterUpdate) bool {
+	u = s.waitUpdate("u", "n2 returned at its old version", func(u *v1alpha1.ClusterUpdate) bool {
 		return u.Status.Phase == v1alpha1.PhaseHalted && blocked(v1alpha1.ReasonVersionReverted)(u)
 	})
 	if u.Status.NodesDone != 2 || u.Status.NodesFailed != 1 {
 		t.Errorf("%+v", u.Status)
 	}
 	time.Sleep(2 * time.Second)
-	s.untouched("n2", from) // it is not tried again for ever
+	s.untouched("n2", from) // the controller does not retry by itself
 	s.agents["n2"].set(func(a *simAgent) {
 		if a.runs != 1 {
 			t.Errorf("n2 ran %d times", a.runs)
 		}
 	})
 	s.change("u", func(c *v1alpha1.ClusterUpdateSpec) { c.Retry = 1 })
-	s.waitUpdate("u", "it is tried again when a person asks", func(u *v1alpha1.ClusterUpdate) bool { return u.Status.NodesDone == 3 })
+	s.waitUpdate("u", "spec.retry starts n2 again", func(u *v1alpha1.ClusterUpdate) bool { return u.Status.NodesDone == 3 })
 	s.changePool("edge", func(p *v1alpha1.UpdatePoolSpec) { p.SoakSeconds = 0 })
 	s.waitUpdate("u", "done", phase(v1alpha1.PhaseDone))
 	s.untouched("n2", to)

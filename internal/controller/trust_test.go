@@ -34,8 +34,8 @@ func sign(t *testing.T, raw []byte, key ed25519.PrivateKey) []byte {
 	return out
 }
 
-// told says of which bundles a node was told.
-func (s *site) told(node string) []string {
+// assigned returns the digests of the bundles in the desired state of a node.
+func (s *site) assigned(node string) []string {
 	s.t.Helper()
 	var nu v1alpha1.NodeUpdate
 	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: node}, &nu); err != nil {
@@ -48,8 +48,8 @@ func (s *site) told(node string) []string {
 	return out
 }
 
-// A trusted key lets a bundle be loaded, seen by the controller itself: a node
-// that lies about signatures hurts only itself. A revoked digest never is.
+// A signature by a trusted key lets a bundle be loaded. The controller verifies it itself, so
+// a node with false reports harms only itself. A revoked digest is never loaded.
 func TestTrust(t *testing.T) {
 	s := newSite(t, from)
 	pub, priv, err := ed25519.GenerateKey(rand.Reader)
@@ -65,38 +65,32 @@ func TestTrust(t *testing.T) {
 	signed := sign(t, release(t, to), priv)
 	unsigned := header(t, "refit-demo", "6.6.6", "", "example.test/evil:1")
 	s.plugIn("n2", signed, "release")
-	s.plugIn("n3", unsigned, "release") // a lie
+	s.plugIn("n3", unsigned, "release") // the report of the node is false
 
 	b := s.waitBundle("refit-demo-1.36.3", "the signed one is loaded everywhere", bundleSays(v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected))
 	if !bundleSays(v1alpha1.ConditionApproved, v1alpha1.ReasonApprovedByKey)(b) || !slices.Equal(b.Status.SignedBy, []string{"release"}) || b.Spec.Digest != "" {
 		t.Errorf("approved by key, without a digest in its spec: %+v", b.Status)
 	}
-	s.waitBundle("refit-demo-6.6.6", "the controller looked itself", func(b *v1alpha1.Bundle) bool {
+	s.waitBundle("refit-demo-6.6.6", "the controller verified the signature itself", func(b *v1alpha1.Bundle) bool {
 		return b.Status.Images == 1 && bundleSays(v1alpha1.ConditionApproved, v1alpha1.ReasonAwaitingApproval)(b)
 	})
 	for _, n := range []string{"n1", "n2", "n3"} {
-		if slices.Contains(s.told(n), digest(t, unsigned)) {
-			t.Errorf("%s is told of the unsigned bundle", n)
+		if slices.Contains(s.assigned(n), digest(t, unsigned)) {
+			t.Errorf("the desired state of %s has the unsigned bundle", n)
 		}
-		if !slices.Contains(s.told(n), digest(t, signed)) {
-			t.Errorf("%s is not told of the signed bundle", n)
+		if !slices.Contains(s.assigned(n), digest(t, signed)) {
+			t.Errorf("the desired state of %s misses the signed bundle", n)
 		}
 	}
 
-	// A key lets it be loaded; it runs by its digest in a ClusterUpdate only.
+	// A trusted key allows loading; an update needs the digest in a ClusterUpdate.
 	s.update("u", digest(t, signed), func(u *v1alpha1.ClusterUpdateSpec) { u.Start = v1alpha1.StartManual })
 	s.waitUpdate("u", "the gate opens for it", phase(v1alpha1.PhaseReady))
 
-	if err := s.admin.Get(context.Background(), client.ObjectKeyFromObject(policy), policy); err != nil {
-		t.Fatal(err)
-	}
-	policy.Spec.RevokedDigests = []string{digest(t, signed)}
-	if err := s.admin.Update(context.Background(), policy); err != nil {
-		t.Fatal(err)
-	}
+	s.edit(policy, func() { policy.Spec.RevokedDigests = []string{digest(t, signed)} })
 	s.waitBundle(b.Name, "revoked", bundleSays(v1alpha1.ConditionApproved, v1alpha1.ReasonBundleRevoked))
 	s.waitUpdate("u", "the gate closes", blocked(v1alpha1.ReasonBundleRevoked))
-	if slices.Contains(s.told("n1"), digest(t, signed)) {
-		t.Error("nodes are told of a revoked bundle")
+	if slices.Contains(s.assigned("n1"), digest(t, signed)) {
+		t.Error("the desired state of n1 has a revoked bundle")
 	}
 }

@@ -1,12 +1,12 @@
 // Package apitest starts a real API server and etcd for tests.
 //
-// Promise: what a test sees is what a kubeadm cluster would answer: RBAC and
-// the Node authorizer, NodeRestriction, refit's own kinds, rules and admission
-// policies. Without the binaries the test is skipped with a message that says
-// where they are looked for.
+// Promise: a test sees what a kubeadm cluster would answer: RBAC and the Node authorizer,
+// NodeRestriction, refit's own kinds, rules and admission policies. It has a server alone, in the
+// state after the installation; in packages that call Main, servers are reset and used again.
+// Without the binaries the test is skipped, with a message that names the directories to fill.
 //
-// Input: KUBEBUILDER_ASSETS, REFIT_LAB_BIN or the lab's cache. Output: client
-// configurations. Callers: tests of config and of the controller.
+// Input: KUBEBUILDER_ASSETS, REFIT_LAB_BIN or the lab's cache. Output: client configurations.
+// Callers: tests of config and of the controller.
 package apitest
 
 import (
@@ -34,24 +34,29 @@ import (
 // ControllerUser is the identity that the installed controller has.
 const ControllerUser = "system:serviceaccount:refit-system:refit-controller"
 
-// controller-runtime gives its log a sink 30 s after the program's start if
-// nobody did, without a lock against loggers that are being made: a data race.
+// Without a sink, controller-runtime sets one 30 s after the program's start, without a lock
+// against loggers that are being created: a data race.
 func init() { ctrl.SetLogger(logr.Discard()) }
 
 const noBinaries = "no kube-apiserver and etcd: set KUBEBUILDER_ASSETS or REFIT_LAB_BIN to their directory, or run `refit-lab up` once"
 
-// Start starts a server with refit's kinds, access rules and policies, and
-// returns the configuration of its administrator. It ends with the test.
+// Start starts a server with refit's kinds, access rules and policies, and returns its
+// administrator's configuration. The server stops with the test, or is reset for the next test
+// of a package that shares servers (see Main).
 func Start(t testing.TB) *rest.Config {
 	t.Helper()
 	bin := Binaries()
 	if bin == "" {
 		t.Skip(noBinaries)
 	}
+	if pool.shared && !testing.Short() {
+		return lend(t, bin)
+	}
 	return start(t, bin, nil, areas.Set{})
 }
 
-// StartWithout is Start with more flags of the server, and an installation that leaves areas out.
+// StartWithout is Start with more flags for the server, and with an installation that leaves
+// areas out.
 func StartWithout(t testing.TB, without areas.Set, flags map[string]string) *rest.Config {
 	t.Helper()
 	bin := Binaries()
@@ -61,8 +66,8 @@ func StartWithout(t testing.TB, without areas.Set, flags map[string]string) *res
 	return start(t, bin, flags, without)
 }
 
-// StartVersion is Start with a server of another version, which begins with these
-// words ("v1.35."), and with more flags. It is taken from the lab's cache.
+// StartVersion is Start with a server whose version has a prefix ("v1.35."), from the lab's
+// cache, and with more flags.
 func StartVersion(t testing.TB, version string, flags map[string]string) *rest.Config {
 	t.Helper()
 	home, _ := os.UserHomeDir()
@@ -81,6 +86,21 @@ func start(t testing.TB, bin string, flags map[string]string, without areas.Set)
 	if testing.Short() {
 		t.Skip("an API server takes seconds: left out by -short")
 	}
+	s := &server{}
+	s.env, s.cfg = launch(t, bin, flags)
+	t.Cleanup(func() {
+		if err := s.env.Stop(); err != nil {
+			t.Errorf("stop the API server: %v", err)
+		}
+	})
+	servers.Store(s.cfg.Host, s)
+	apply(t, s.cfg, without)
+	return s.cfg
+}
+
+// launch starts a server. Its caller stops it.
+func launch(t testing.TB, bin string, flags map[string]string) (*envtest.Environment, *rest.Config) {
+	t.Helper()
 	env := &envtest.Environment{
 		BinaryAssetsDirectory:    bin,
 		ControlPlaneStartTimeout: 2 * time.Minute,
@@ -96,15 +116,8 @@ func start(t testing.TB, bin string, flags map[string]string, without areas.Set)
 	if err != nil {
 		t.Fatalf("start the API server from %s: %v", bin, err)
 	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Errorf("stop the API server: %v", err)
-		}
-	})
 	cfg.QPS, cfg.Burst = 500, 1000
-	started.Store(cfg.Host, env)
-	apply(t, cfg, without)
-	return cfg
+	return env, cfg
 }
 
 // As returns a configuration that acts as another user.
@@ -119,25 +132,29 @@ func AsNode(cfg *rest.Config, node string) *rest.Config {
 	return As(cfg, "system:node:"+node, "system:nodes")
 }
 
-// Certificate returns a configuration with a client certificate of its own, as a
-// kubelet has one. The server must have been started by this package.
+// Certificate returns a configuration with its own client certificate, as a kubelet has. The
+// server must have been started by this package.
 func Certificate(t testing.TB, cfg *rest.Config, user string, groups ...string) *rest.Config {
 	t.Helper()
-	env, ok := started.Load(cfg.Host)
+	found, ok := servers.Load(cfg.Host)
 	if !ok {
 		t.Fatalf("no server of this package is at %s", cfg.Host)
 	}
-	u, err := env.(*envtest.Environment).AddUser(envtest.User{Name: user, Groups: groups}, nil)
+	s := found.(*server)
+	u, err := s.env.AddUser(envtest.User{Name: user, Groups: groups}, nil)
 	if err != nil {
 		t.Fatalf("make a certificate for %s: %v", user, err)
 	}
 	out := u.Config()
 	out.QPS, out.Burst = cfg.QPS, cfg.Burst
+	if s.lease != nil {
+		out.Wrap(s.lease.wrap)
+	}
 	return out
 }
 
-// started servers by host.
-var started sync.Map
+// servers are the running servers by host.
+var servers sync.Map
 
 // Binaries returns the directory with kube-apiserver and etcd, empty if there is none.
 func Binaries() string {
@@ -167,8 +184,7 @@ func executable(path string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }
 
-// apply installs refit's manifests the way the installer does, and waits until
-// the kinds are served.
+// apply installs refit's manifests as the installer does, and waits until the kinds are served.
 func apply(t testing.TB, cfg *rest.Config, without areas.Set) {
 	t.Helper()
 	objs, err := config.Rules()

@@ -44,7 +44,7 @@ spec: %s`, apiVersion, name, ns, owner.GetAPIVersion(), owner.GetKind(), owner.G
 	return m
 }
 
-// status is written by somebody, as a whole.
+// status replaces the status as another client.
 func (s *site) status(o *unstructured.Unstructured, who string, status map[string]any) {
 	s.t.Helper()
 	o.Object["status"] = status
@@ -68,7 +68,7 @@ func ready(status string) map[string]any {
 	return map[string]any{"type": "Ready", "status": status, "reason": "Theirs", "message": "of others", "lastTransitionTime": "2026-11-20T00:00:00Z"}
 }
 
-// events that were told since the last time.
+// events returns those emitted since the last call.
 func (s *site) events() []string {
 	var out []string
 	for {
@@ -81,33 +81,33 @@ func (s *site) events() []string {
 	}
 }
 
-// testLineage: which node came from where, and what a machine that cannot join
+// testProvenance: which node came from where, and what a machine that cannot join
 // says.
-func testLineage(s *site) {
-	s.namespace("born")
+func testProvenance(s *site) {
+	s.namespace("prov")
 	s.events()
-	s.make(awsTemplate("born", "w", "ami-134"))
-	s.make(deployment("born", "workers", "OnDelete", "w", "v1.36.3"))
-	md := s.get(capiV, "MachineDeployment", "born", "workers")
+	s.make(awsTemplate("prov", "w", "ami-134"))
+	s.make(deployment("prov", "workers", "OnDelete", "w", "v1.36.3"))
+	md := s.get(capiV, "MachineDeployment", "prov", "workers")
 	s.make(fmt.Sprintf(`
 apiVersion: %s
 kind: MachineSet
-metadata: {name: workers-1, namespace: born, ownerReferences: [{apiVersion: %s, kind: MachineDeployment, name: workers, uid: %s, controller: true}]}
+metadata: {name: workers-1, namespace: prov, ownerReferences: [{apiVersion: %s, kind: MachineDeployment, name: workers, uid: %s, controller: true}]}
 spec: {clusterName: c1, replicas: 3, selector: {matchLabels: {pool: workers}}, template: {metadata: {labels: {pool: workers}}, spec: {clusterName: c1, version: v1.36.3, bootstrap: {dataSecretName: x}, infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: AWSMachineTemplate, name: w}}}}`, capiV, capiV, md.GetUID())[1:])
-	ms := s.get(capiV, "MachineSet", "born", "workers-1")
-	s.nodeOf("born-1", "aws:///r1/i-1", v1alpha1.Observed{InstalledImage: "9.2.20240101-0", Machine: map[string]string{"cpu": "x86-64-v2", "shim": "15.4"}})
-	s.nodeOf("born-2", "aws:///r1/i-2", v1alpha1.Observed{InstalledImage: "9.4.20250101-0", Machine: map[string]string{"cpu": "x86-64-v3"}})
-	s.nodeOf("born-3", "aws:///r1/i-3", v1alpha1.Observed{InstalledImage: "9.6.20251023-0"})
-	s.machine(capiV, "born", "m1", ms, "aws:///r1/i-1", map[string]any{"nodeRef": map[string]any{"name": "born-1"}})
-	s.machine(capiV, "born", "m2", ms, "aws:///r1/i-2", map[string]any{"phase": "Provisioned"}) // by its provider's name alone
-	s.machine(capiV, "born", "elsewhere", ms, "aws:///r9/i-9", map[string]any{"nodeRef": map[string]any{"name": "born-3"}})
-	s.machine(capiV, "born", "m4", ms, "aws:///r1/i-4", map[string]any{"conditions": []any{ready("False")}})
-	s.make(policyOf("born", "born", "cluster.x-k8s.io", "MachineDeployment", "Observe", "") + "  skew: {rules: [{name: cpu, targets: ['1.38'], minimumFacts: {cpu: x86-64-v3}}]}\n")
+	ms := s.get(capiV, "MachineSet", "prov", "workers-1")
+	s.nodeOf("prov-1", "aws:///r1/i-1", v1alpha1.Observed{InstalledImage: "9.2.20240101-0", Machine: map[string]string{"cpu": "x86-64-v2", "shim": "15.4"}})
+	s.nodeOf("prov-2", "aws:///r1/i-2", v1alpha1.Observed{InstalledImage: "9.4.20250101-0", Machine: map[string]string{"cpu": "x86-64-v3"}})
+	s.nodeOf("prov-3", "aws:///r1/i-3", v1alpha1.Observed{InstalledImage: "9.6.20251023-0"})
+	s.machine(capiV, "prov", "m1", ms, "aws:///r1/i-1", map[string]any{"nodeRef": map[string]any{"name": "prov-1"}})
+	s.machine(capiV, "prov", "m2", ms, "aws:///r1/i-2", map[string]any{"phase": "Provisioned"}) // by its provider's name alone
+	s.machine(capiV, "prov", "elsewhere", ms, "aws:///r9/i-9", map[string]any{"nodeRef": map[string]any{"name": "prov-3"}})
+	s.machine(capiV, "prov", "m4", ms, "aws:///r1/i-4", map[string]any{"conditions": []any{ready("False")}})
+	s.make(policyOf("prov", "prov", "cluster.x-k8s.io", "MachineDeployment", "Observe", "") + "  skew: {rules: [{name: cpu, targets: ['1.38'], minimumFacts: {cpu: x86-64-v3}}]}\n")
 	s.look()
-	const name = "machinedeployment.born.workers"
+	const name = "machinedeployment.prov.workers"
 	src := s.source(name)
-	if st := src.Status; st.Nodes != 2 || st.Joining != 1 || len(st.InstalledImages) != 2 || len(st.Machines) != 2 || st.Machines[0] != (v1alpha1.MachineFact{Name: "cpu", Least: "x86-64-v2", Nodes: 1, Example: "born-1"}) ||
-		st.Machines[1] != (v1alpha1.MachineFact{Name: "shim", Least: "15.4", Nodes: 1, Example: "born-1", Silent: 1}) {
+	if st := src.Status; st.Nodes != 2 || st.Joining != 1 || len(st.InstalledImages) != 2 || len(st.Machines) != 2 || st.Machines[0] != (v1alpha1.MachineFact{Name: "cpu", Least: "x86-64-v2", Nodes: 1, Example: "prov-1"}) ||
+		st.Machines[1] != (v1alpha1.MachineFact{Name: "shim", Least: "15.4", Nodes: 1, Example: "prov-1", Silent: 1}) {
 		s.t.Errorf("what came from it: %+v", st)
 	}
 	cpu := ""
@@ -116,10 +116,10 @@ spec: {clusterName: c1, replicas: 3, selector: {matchLabels: {pool: workers}}, t
 			cpu = f.Target + ": " + f.Message
 		}
 	}
-	s.expect("an old processor keeps a release back", cpu, "1.38.0: node born-1 has cpu x86-64-v2, at least x86-64-v3 is wanted")
+	s.expect("an old processor keeps a release back", cpu, "1.38.0: node prov-1 has cpu x86-64-v2, at least x86-64-v3 is wanted")
 	s.expect("the source", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageTooOld")
 
-	machine := func(n string) map[string]string { return conditionsOf(s.get(capiV, "Machine", "born", n)) }
+	machine := func(n string) map[string]string { return conditionsOf(s.get(capiV, "Machine", "prov", n)) }
 	const kind = v1alpha1.ConditionMachineImage
 	s.expect("it says why it cannot join", machine("m4")[kind], "False BootImageTooOld MachineSource "+name+": its image is of release 1.34.1, at least 1.35.0 is wanted")
 	if got := machine("m4")["Ready"]; got != "False Theirs of others" || len(machine("m1")) != 0 {
@@ -129,7 +129,7 @@ spec: {clusterName: c1, replicas: 3, selector: {matchLabels: {pool: workers}}, t
 		s.t.Errorf("nothing new costs no write: %v", w)
 	}
 	// its own controller writes all conditions again
-	joining := s.get(capiV, "Machine", "born", "m4")
+	joining := s.get(capiV, "Machine", "prov", "m4")
 	list, _, _ := unstructured.NestedSlice(joining.Object, "status", "conditions")
 	for i, c := range list {
 		if c.(map[string]any)["type"] == "Ready" {
@@ -139,39 +139,39 @@ spec: {clusterName: c1, replicas: 3, selector: {matchLabels: {pool: workers}}, t
 	s.status(joining, "machine-controller", map[string]any{"conditions": list})
 	s.restart()
 	s.look()
-	told := 0
+	events := 0
 	for _, e := range s.events() {
 		if strings.Contains(e, "MachineSource "+name) {
-			told++
+			events++
 		}
 	}
-	if told != 1 { // over three looks and a restart
-		s.t.Errorf("%d events of one machine", told)
+	if events != 1 { // over three reconciles and a restart
+		s.t.Errorf("%d events of one machine", events)
 	}
 	// it joined after all
-	s.status(s.get(capiV, "Machine", "born", "m4"), "machine-controller", map[string]any{"nodeRef": map[string]any{"name": "born-4"}, "conditions": s.get(capiV, "Machine", "born", "m4").Object["status"].(map[string]any)["conditions"]})
+	s.status(s.get(capiV, "Machine", "prov", "m4"), "machine-controller", map[string]any{"nodeRef": map[string]any{"name": "prov-4"}, "conditions": s.get(capiV, "Machine", "prov", "m4").Object["status"].(map[string]any)["conditions"]})
 	s.look()
 	if got := machine("m4"); got[kind] != "" || got["Ready"] != "Unknown Theirs of others" {
-		s.t.Errorf("cured: %v", got)
+		s.t.Errorf("fixed: %v", got)
 	}
 	testForeignCondition(s, ms)
-	s.end("born")
+	s.end("prov")
 }
 
-// testForeignCondition: a condition of that name which somebody else writes is
-// theirs.
+// testForeignCondition: refit does not change a condition of that name that another
+// field manager owns.
 func testForeignCondition(s *site, owner *unstructured.Unstructured) {
 	theirs := map[string]any{"type": v1alpha1.ConditionMachineImage, "status": "True", "reason": "Theirs", "message": "mine", "lastTransitionTime": "2026-11-20T00:00:00Z"}
-	s.machine(capiV, "born", "m5", owner, "aws:///r1/i-5", map[string]any{"conditions": []any{theirs}})
+	s.machine(capiV, "prov", "m5", owner, "aws:///r1/i-5", map[string]any{"conditions": []any{theirs}})
 	s.events()
 	s.look()
-	if got := conditionsOf(s.get(capiV, "Machine", "born", "m5"))[v1alpha1.ConditionMachineImage]; got != "True Theirs mine" || len(s.events()) != 0 {
-		s.t.Errorf("taken from somebody: %s", got)
+	if got := conditionsOf(s.get(capiV, "Machine", "prov", "m5"))[v1alpha1.ConditionMachineImage]; got != "True Theirs mine" || len(s.events()) != 0 {
+		s.t.Errorf("taken from another field manager: %s", got)
 	}
 }
 
-// testRefused: the server or the machine's own check refused it; it is told on the
-// Machine, in OpenShift's shape, and in the source.
+// testRefused: the server or the machine's own check refused it; the Machine (in
+// OpenShift's shape) and the source show it.
 func testRefused(s *site) {
 	const v = "machine.openshift.io/v1beta1"
 	objs, err := config.Joins()
@@ -200,15 +200,16 @@ spec: {template: {spec: {providerSpec: {value: {kind: GCPMachineProviderSpec, di
 		}
 		made.Annotations[convert.AnnotationRefused], made.Annotations[convert.AnnotationRefusedFrom] = "This machine cannot join pool w: too old", from
 		made.Annotations[convert.AnnotationRefusedAt], made.Annotations[convert.AnnotationMachine] = at.UTC().Format(time.RFC3339), machine
-		if err := s.admin.Create(context.Background(), made); err != nil {
+		record := &corev1.Secret{ObjectMeta: made}
+		if err := s.admin.Create(context.Background(), record); err != nil {
 			s.t.Fatal(err)
 		}
-		return made
+		return record
 	}
 	later := time.Now().Add(time.Minute)
 	first := refuse("10.9.9.1", "", later)
 	refuse("10.9.9.7", "refused/by-name", later)
-	refuse("10.9.9.3", "", time.Now().Add(-time.Hour)) // somebody had that address before
+	refuse("10.9.9.3", "", time.Now().Add(-time.Hour)) // another machine had that address before
 	s.make(policyOf("refused", "refused", "machine.openshift.io", "MachineSet", "NewMachinesOnly", ""))
 	const kind = v1alpha1.ConditionMachineImage
 	machine := func(n string) string { return conditionsOf(s.get(v, "Machine", "refused", n))[kind] }
@@ -383,7 +384,7 @@ subjects: [{kind: ServiceAccount, name: refit-controller, namespace: refit-syste
 		s.look()
 	}
 	rotate(ended)
-	s.expect("an authority that has ended is given to nobody", says("a"), "False AuthorityUnusable", "ended at")
+	s.expect("an authority that has ended is given to nobody", says("a"), "False AuthorityUnusable", "expired at")
 	if data("custom") != want {
 		s.t.Error("an authority that has ended was written")
 	}
@@ -396,7 +397,7 @@ subjects: [{kind: ServiceAccount, name: refit-controller, namespace: refit-syste
 	s.end("ca")
 }
 
-// testAuthorityContested: somebody takes the authority out again and again.
+// testAuthorityContested: another client removes the authority again and again.
 func testAuthorityContested(s *site, want string, data func(string) string, says func(string) string) {
 	undo := func(who string) {
 		o := s.get("v1", "Secret", "ca", "custom")
@@ -414,7 +415,7 @@ func testAuthorityContested(s *site, want string, data func(string) string, says
 	undo("night-script")
 	s.restart()
 	s.look()
-	s.expect("writing stops", says("c"), "False AuthorityContested Secret ca/custom: the server's authority was written 3 times and undone by night-script")
+	s.expect("writing stops", says("c"), "False AuthorityContested Secret ca/custom: the server's authority was written 3 times and reverted by night-script")
 	s.restart()
 	if w := s.look(); len(w) != 0 || data("custom") == want {
 		s.t.Errorf("after a restart as well: %v", w)

@@ -1,6 +1,7 @@
 package bundlefiles
 
 import (
+	"iter"
 	"slices"
 	"sort"
 
@@ -8,11 +9,11 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 )
 
-// AgentsWith are the agents that serve a bundle's header: from their store, or from a
+// AgentsWith returns the agents that serve a bundle's header, from their store or from a
 // medium.
-func AgentsWith(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerapi.Peer {
+func AgentsWith(updates iter.Seq[*v1alpha1.NodeUpdate], digest string) []peerapi.Peer {
 	var out []peerapi.Peer
-	for _, nu := range updates {
+	for nu := range updates {
 		a := nu.Status.Agent
 		if a == nil {
 			continue
@@ -23,4 +24,15 @@ func AgentsWith(updates map[string]*v1alpha1.NodeUpdate, digest string) []peerap
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
+}
+
+// AgentsIn are the same agents of a list.
+func AgentsIn(list *v1alpha1.NodeUpdateList, digest string) []peerapi.Peer {
+	return AgentsWith(func(yield func(*v1alpha1.NodeUpdate) bool) {
+		for i := range list.Items {
+			if !yield(&list.Items[i]) {
+				return
+			}
+		}
+	}, digest)
 }

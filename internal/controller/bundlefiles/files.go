@@ -17,42 +17,42 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// fetchTime bounds one fetch, mostAsked how many agents are asked.
+// fileTimeout bounds one fetch, maxAgents the number of agents that it tries.
 const (
-	fetchTime = 30 * time.Second
-	mostAsked = 5
+	fileTimeout = 30 * time.Second
+	maxAgents   = 5
 )
 
-// File of a bundle.
+// File is a file of a bundle.
 type File struct {
-	// Bundle is what the bundle says of itself. Do not change it.
+	// Bundle is the bundle's metadata. Do not change it.
 	Bundle *bundle.Metadata
 	Data   []byte
 }
 
-// Reader reads files of bundles. It remembers the last one of each name: it is
-// named by its digest. Safe for concurrent use.
+// Reader reads files of bundles. It caches the last file of each name by digest. It is safe for
+// concurrent use.
 type Reader struct {
 	Client   client.Client
 	Headers  *Headers
 	Identity *peerapi.Identity
 
 	mu   sync.Mutex
-	last map[string]kept
+	last map[string]cachedFile
 }
 
-type kept struct {
+type cachedFile struct {
 	digest string
 	data   []byte
 }
 
-// ErrNotYet says that nothing is known of a bundle yet.
-var ErrNotYet = errors.New("the bundle's header is not here yet")
+// ErrNotYet means that the bundle's header is not known yet.
+var ErrNotYet = errors.New("the bundle's header is not fetched yet")
 
-// File of a bundle, of at most so many bytes; nil if it has none of that name,
-// ErrNotYet while that is not known: after a restart the header is asked of the
-// nodes again.
-func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*File, error) {
+// File returns a file of a bundle, nil if the bundle has none of that name, and an error if it
+// is larger than maxSize. It returns ErrNotYet while the header is unknown: after a restart the
+// controller fetches it from the nodes again.
+func (r *Reader) File(ctx context.Context, digest, name string, maxSize int64) (*File, error) {
 	h, err := r.Header(ctx, digest)
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*Fi
 	if p == nil {
 		return nil, nil
 	}
-	if p.Size > most {
-		return nil, fmt.Errorf("the payload %s has %d bytes, more than %d", name, p.Size, most)
+	if p.Size > maxSize {
+		return nil, fmt.Errorf("the payload %s has %d bytes, more than %d", name, p.Size, maxSize)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,28 +74,22 @@ func (r *Reader) File(ctx context.Context, digest, name string, most int64) (*Fi
 		return nil, err
 	}
 	if r.last == nil {
-		r.last = map[string]kept{}
+		r.last = map[string]cachedFile{}
 	}
-	r.last[name] = kept{p.Digest, data}
+	r.last[name] = cachedFile{p.Digest, data}
 	return &File{Bundle: h.Metadata, Data: data}, nil
 }
 
-// peers are the agents that have something of a bundle; none if that cannot be
-// read.
+// peers returns the agents that serve a bundle, none if NodeUpdates cannot be listed.
 func (r *Reader) peers(ctx context.Context, digest string) []peerapi.Peer {
 	var list v1alpha1.NodeUpdateList
 	if r.Client.List(ctx, &list) != nil {
 		return nil
 	}
-	updates := make(map[string]*v1alpha1.NodeUpdate, len(list.Items))
-	for i := range list.Items {
-		updates[list.Items[i].Name] = &list.Items[i]
-	}
-	return AgentsWith(updates, digest)
+	return AgentsIn(&list, digest)
 }
 
-// Header of a bundle, which says what it has. Do not change it. ErrNotYet while it is
-// not known.
+// Header returns a bundle's header, ErrNotYet while it is unknown. Do not change it.
 func (r *Reader) Header(ctx context.Context, digest string) (*bundle.Header, error) {
 	h, err := r.Headers.Get(digest, func() []peerapi.Peer { return r.peers(ctx, digest) })
 	if err != nil {
@@ -104,17 +98,17 @@ func (r *Reader) Header(ctx context.Context, digest string) (*bundle.Header, err
 	return h, nil
 }
 
-// Blob of a bundle by its number. The caller bounds its size beforehand.
+// Blob returns a blob of a bundle by its number. The caller must check its size first.
 func (r *Reader) Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, error) {
 	return r.fetch(ctx, h, blob, "the blob "+h.Metadata.Blobs[blob].Digest, r.peers(ctx, h.Digest))
 }
 
-// fetch a blob, which messages call what.
+// fetch fetches a blob; what names it in errors.
 func (r *Reader) fetch(ctx context.Context, h *bundle.Header, blob int, what string, peers []peerapi.Peer) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
 	var errs []error
-	for _, peer := range peers[:min(len(peers), mostAsked)] {
+	for _, peer := range peers[:min(len(peers), maxAgents)] {
 		data, err := r.fetchFrom(ctx, h, blob, what, peer)
 		if err == nil {
 			return data, nil
@@ -127,7 +121,7 @@ func (r *Reader) fetch(ctx context.Context, h *bundle.Header, blob int, what str
 	return nil, errors.Join(errs...)
 }
 
-// fetchFrom asks one agent; whatever it sends has the digest, or is an error.
+// fetchFrom fetches a blob from one agent and verifies its digest.
 func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, blob int, what string, peer peerapi.Peer) ([]byte, error) {
 	c := peerapi.NewClient(r.Identity, peer)
 	defer c.Close()
@@ -141,12 +135,12 @@ func (r *Reader) fetchFrom(ctx context.Context, h *bundle.Header, blob int, what
 		out.Write(b)
 	}
 	if got, want := model.DigestOf(out.Bytes()), h.Metadata.Blobs[blob].Digest; got != want {
-		return nil, fmt.Errorf("node %s sent other bytes for %s: %s, not %s", peer.Name, what, got, want)
+		return nil, fmt.Errorf("node %s sent wrong bytes for %s: digest %s, not %s", peer.Name, what, got, want)
 	}
 	return out.Bytes(), nil
 }
 
-// chunksOf is the number of a blob's first chunk and the sizes of all of them.
+// chunksOf returns the number of a blob's first chunk and the sizes of all its chunks.
 func chunksOf(m *bundle.Metadata, blob int) (first int, sizes []int64) {
 	for _, b := range m.Blobs[:blob] {
 		first += int(bundle.ChunkCount(b.Size, m.ChunkSize))

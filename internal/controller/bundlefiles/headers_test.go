@@ -34,7 +34,7 @@ func raw(t *testing.T, version string) ([]byte, string) {
 	return out, h.Digest
 }
 
-// shelf serves whatever it has under any digest: a lying agent.
+// shelf serves its header under any digest: a bad peer.
 type shelf []byte
 
 func (s shelf) Header(string) ([]byte, error) {
@@ -43,8 +43,8 @@ func (s shelf) Header(string) ([]byte, error) {
 	}
 	return s, nil
 }
-func (shelf) Have(string) ([]byte, error)       { return nil, peerapi.ErrNotHere }
-func (shelf) Chunk(string, int) ([]byte, error) { return nil, peerapi.ErrNotHere }
+func (shelf) Have(string) ([]byte, error)               { return nil, peerapi.ErrNotHere }
+func (shelf) Chunk(string, int, []byte) ([]byte, error) { return nil, peerapi.ErrNotHere }
 
 func newID(t *testing.T) *peerapi.Identity {
 	t.Helper()
@@ -70,7 +70,7 @@ func agent(t *testing.T, node string, s shelf) peerapi.Peer {
 }
 
 // What Get gives was asked for by its digest and came from the holder of the
-// key; whoever lies is passed over, and named if nobody else has it.
+// key; a bad peer is skipped, and named if no other agent has the header.
 func TestGet(t *testing.T) {
 	here := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, here) })
@@ -84,13 +84,13 @@ func TestGet(t *testing.T) {
 		sources []peerapi.Peer
 		want    string // part of the error, empty if the header comes
 	}{
-		"an agent that has it":                     {[]peerapi.Peer{agent(t, "n1", good)}, ""},
-		"the second one has it":                    {[]peerapi.Peer{agent(t, "n1", nil), agent(t, "n2", good)}, ""},
-		"a lying one is passed over":               {[]peerapi.Peer{agent(t, "n1", other), agent(t, "n2", good)}, ""},
-		"another bundle under that digest":         {[]peerapi.Peer{agent(t, "n1", other)}, ", expected sha256:"},
-		"one flipped bit":                          {[]peerapi.Peer{agent(t, "n1", torn)}, "header of " + digest + " from node n1"},
-		"somebody else at the address of an agent": {[]peerapi.Peer{stranger}, "is not that of a peer"},
-		"nobody": {nil, ErrNoSource.Error()},
+		"an agent that has it":                  {[]peerapi.Peer{agent(t, "n1", good)}, ""},
+		"the second one has it":                 {[]peerapi.Peer{agent(t, "n1", nil), agent(t, "n2", good)}, ""},
+		"a bad peer is skipped":                 {[]peerapi.Peer{agent(t, "n1", other), agent(t, "n2", good)}, ""},
+		"another bundle under that digest":      {[]peerapi.Peer{agent(t, "n1", other)}, ", expected sha256:"},
+		"one flipped bit":                       {[]peerapi.Peer{agent(t, "n1", torn)}, "header of " + digest + " from node n1"},
+		"a stranger at the address of an agent": {[]peerapi.Peer{stranger}, "is not that of a peer"},
+		"nobody":                                {nil, ErrNoSource.Error()},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestGet(t *testing.T) {
 			if tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Fatalf("want %q, got %v", tc.want, err)
 			}
-			c.Keep(nil)
+			c.Retain(nil)
 			if tc.want == "" {
 				if _, err := c.Get(digest, func() []peerapi.Peer { return nil }); !errors.Is(err, ErrNoSource) {
 					t.Errorf("what is not kept is forgotten: %v", err)

@@ -24,23 +24,23 @@ import (
 )
 
 const (
-	// settle is how long events are collected before it is looked.
-	settle = 500 * time.Millisecond
-	// again is when it is looked again while something is not as it should be.
-	again = 15 * time.Second
-	// mostNamed bounds the sentences of a status.
-	mostNamed = 20
+	// debounce is how long events are collected before a reconcile.
+	debounce = 500 * time.Millisecond
+	// retryInterval is when the controller checks again while something is not applied or not ready.
+	retryInterval = 15 * time.Second
+	// maxNamed is how many conflicts a status lists.
+	maxNamed = 20
 )
 
 // Payload is the resources of a bundle.
 type Payload struct {
-	// Bundle is the bundle's name.
+	// Bundle is the name of the bundle.
 	Bundle string
 	Data   []byte
 }
 
-// From reads payloads from the nodes.
-func From(r *bundlefiles.Reader) func(context.Context, string) (*Payload, error) {
+// PayloadFrom reads payloads from the nodes.
+func PayloadFrom(r *bundlefiles.Reader) func(context.Context, string) (*Payload, error) {
 	return func(ctx context.Context, digest string) (*Payload, error) {
 		f, err := r.File(ctx, digest, bundle.PayloadResources, maxBytes)
 		if err != nil || f == nil {
@@ -50,9 +50,9 @@ func From(r *bundlefiles.Reader) func(context.Context, string) (*Payload, error)
 	}
 }
 
-// Reconciler applies what finished updates bring, and compares what others would.
+// Reconciler applies the resources of finished updates, and compares those of others.
 type Reconciler struct {
-	// Client is the manager's; Objects reads and writes past the cache.
+	// Client is the manager's; Objects reads and writes without a cache.
 	Client  client.Client
 	Objects client.Client
 	// Payload of a bundle by its digest; nil if it has none, bundlefiles.ErrNotYet while
@@ -63,32 +63,31 @@ type Reconciler struct {
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("resources").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		Watches(&v1alpha1.ClusterUpdate{}, queue.Debounce("resources", settle)).
+		Watches(&v1alpha1.ClusterUpdate{}, queue.Debounce("resources", debounce)).
 		Complete(r)
 }
 
-// Reconcile looks at the last finished update, at the one whose nodes move, and at
-// those that wait.
+// Reconcile handles the last finished update, the one whose nodes move, and the waiting ones.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := r.Client.List(ctx, &list); err != nil {
 		return ctrl.Result{}, err
 	}
 	wait := time.Duration(0)
-	for _, u := range concerned(list.Items) {
+	for _, u := range relevantUpdates(list.Items) {
 		later, err := r.reconcileOne(ctx, u)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		if later {
-			wait = again
+			wait = retryInterval
 		}
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
-// concerned are the updates that something may have to be done for.
-func concerned(all []v1alpha1.ClusterUpdate) []*v1alpha1.ClusterUpdate {
+// relevantUpdates returns the updates whose resources may need work.
+func relevantUpdates(all []v1alpha1.ClusterUpdate) []*v1alpha1.ClusterUpdate {
 	var out []*v1alpha1.ClusterUpdate
 	if last := lastDone(all); last != nil {
 		out = append(out, last)
@@ -102,7 +101,7 @@ func concerned(all []v1alpha1.ClusterUpdate) []*v1alpha1.ClusterUpdate {
 	return out
 }
 
-// lastDone is the update that was completed last and brought a bundle.
+// lastDone returns the last completed update with a bundle.
 func lastDone(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	var last *v1alpha1.ClusterUpdate
 	for i := range all {
@@ -114,32 +113,33 @@ func lastDone(all []v1alpha1.ClusterUpdate) *v1alpha1.ClusterUpdate {
 	return last
 }
 
-// longMessage of a status, in bytes.
-const longMessage = 1000
+// maxMessage of a status, in bytes.
+const maxMessage = 1000
 
-// parts of the work on an update's resources.
+// part is a part of the work on an update's resources.
 type part int
 
 const (
-	compared part = iota // nothing is changed
-	begun                // those that come before the nodes
-	applied              // all
+	compared part = iota // dry run only
+	started              // the objects that come before the nodes
+	applied              // all objects
 )
 
-// partOf is what is to be done for an update; ok is false if it is done: once, for
-// what people change afterwards is theirs.
+// partOf returns the part to run for an update; ok is false if it is complete. Resources are
+// applied once: later changes by people stay.
 func partOf(u *v1alpha1.ClusterUpdate) (p part, ok bool) {
 	have := u.Status.Resources
 	switch {
 	case u.Status.Phase == v1alpha1.PhaseDone:
 		return applied, have == nil || have.State != v1alpha1.ResourcesApplied
 	case u.Status.StartedAt != nil:
-		return begun, have != nil && have.Before > 0 && !have.BeforeApplied
+		return started, have != nil && have.Before > 0 && !have.BeforeApplied
 	}
 	return compared, true
 }
 
-// reconcileOne compares or applies; later asks for another look soon.
+// reconcileOne compares or applies the resources of one update; later is true if it must run
+// again soon.
 func (r *Reconciler) reconcileOne(ctx context.Context, u *v1alpha1.ClusterUpdate) (later bool, err error) {
 	what, ok := partOf(u)
 	if !ok {
@@ -147,7 +147,7 @@ func (r *Reconciler) reconcileOne(ctx context.Context, u *v1alpha1.ClusterUpdate
 	}
 	p, err := r.Payload(ctx, u.Spec.Bundle)
 	if err != nil || p == nil {
-		return errors.Is(err, bundlefiles.ErrNotYet), notYet(err)
+		return errors.Is(err, bundlefiles.ErrNotYet), ignoreNotYet(err)
 	}
 	objects, err := parse(p.Data)
 	if err != nil {
@@ -158,18 +158,18 @@ func (r *Reconciler) reconcileOne(ctx context.Context, u *v1alpha1.ClusterUpdate
 		return false, err
 	}
 	st := o.status(what)
-	there := st.State == v1alpha1.ResourcesStarted || st.State == v1alpha1.ResourcesApplied
-	if st.Before = int32(len(early(objects))); st.Before > 0 {
-		st.BeforeApplied = there
+	done := st.State == v1alpha1.ResourcesStarted || st.State == v1alpha1.ResourcesApplied
+	if st.Before = int32(len(beforeNodes(objects))); st.Before > 0 {
+		st.BeforeApplied = done
 		if what == compared {
 			st.Message += fmt.Sprintf("; %d of them come before the nodes", st.Before)
 		}
 	}
-	return !there, r.writeStatus(ctx, u, st)
+	return !done, r.writeStatus(ctx, u, st)
 }
 
-// notYet is no error: others say why nothing is known of a bundle.
-func notYet(err error) error {
+// ignoreNotYet drops ErrNotYet: the update's status already says that the bundle is unknown.
+func ignoreNotYet(err error) error {
 	if errors.Is(err, bundlefiles.ErrNotYet) {
 		return nil
 	}
@@ -179,15 +179,15 @@ func notYet(err error) error {
 func (r *Reconciler) runPart(ctx context.Context, what part, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
 	switch what {
 	case applied:
-		return r.bring(ctx, bundle, objects)
-	case begun:
-		return r.start(ctx, bundle, early(objects))
+		return r.applyAndPrune(ctx, bundle, objects)
+	case started:
+		return r.applyBeforeNodes(ctx, bundle, beforeNodes(objects))
 	}
 	return r.compare(ctx, bundle, objects)
 }
 
-// early are the objects that are applied before the nodes move.
-func early(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+// beforeNodes returns the objects that are applied before the nodes move.
+func beforeNodes(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, u := range objects {
 		if u.GetAnnotations()[v1alpha1.AnnotationApply] == v1alpha1.ApplyBeforeNodes {
@@ -206,13 +206,13 @@ func (r *Reconciler) compare(ctx context.Context, bundle string, objects []*unst
 	if err != nil {
 		return o, err
 	}
-	_, err = r.prune(ctx, gone(have, items(objects)), true, &o)
+	_, err = r.prune(ctx, notIn(have, items(objects)), true, &o)
 	return o, err
 }
 
-// start applies what comes before the nodes, and removes nothing. What was applied is
-// in the inventory, so that it is removed some day although the update may end here.
-func (r *Reconciler) start(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+// applyBeforeNodes applies the objects that come before the nodes, and removes nothing. The
+// inventory lists them, so that they are removed later even if the update ends here.
+func (r *Reconciler) applyBeforeNodes(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
 	have, err := r.readInventory(ctx, bundle)
 	if err != nil {
 		return outcome{}, err
@@ -227,9 +227,9 @@ func (r *Reconciler) start(ctx context.Context, bundle string, objects []*unstru
 	return o, r.writeInventory(ctx, bundle, merge(o.applied, merge(have, items(objects))))
 }
 
-// bring applies and removes. The inventory is written before anything is: an object
-// that nobody remembers could never be removed.
-func (r *Reconciler) bring(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
+// applyAndPrune applies and removes objects. The inventory is written first: an object that is
+// in no inventory could never be removed.
+func (r *Reconciler) applyAndPrune(ctx context.Context, bundle string, objects []*unstructured.Unstructured) (outcome, error) {
 	have, err := r.readInventory(ctx, bundle)
 	if err != nil {
 		return outcome{}, err
@@ -240,9 +240,9 @@ func (r *Reconciler) bring(ctx context.Context, bundle string, objects []*unstru
 	}
 	o, err := r.apply(ctx, objects, false)
 	if err != nil || len(o.conflicts)+len(o.problems)+len(o.unready) > 0 {
-		return o, err // nothing is removed before all that replaces it works
+		return o, err // nothing is removed before its replacement is ready
 	}
-	stay, err := r.prune(ctx, gone(have, now), false, &o)
+	stay, err := r.prune(ctx, notIn(have, now), false, &o)
 	if err != nil {
 		return o, err
 	}
@@ -257,36 +257,35 @@ func items(objects []*unstructured.Unstructured) []item {
 	return out
 }
 
-// status says it in the words of the API.
+// status returns the outcome as API status.
 func (o outcome) status(what part) *v1alpha1.ResourcesStatus {
 	st := &v1alpha1.ResourcesStatus{State: v1alpha1.ResourcesCompared, Create: int32(o.create), Change: int32(o.change), Unchanged: int32(o.same), Remove: int32(o.remove),
-		Conflicts: o.conflicts[:min(len(o.conflicts), mostNamed)]}
-	st.Message = fmt.Sprintf("%d to make, %d to change, %d to remove, %d as they should be", o.create, o.change, o.remove, o.same)
+		Conflicts: o.conflicts[:min(len(o.conflicts), maxNamed)]}
+	st.Message = fmt.Sprintf("%d to create, %d to change, %d to remove, %d unchanged", o.create, o.change, o.remove, o.same)
 	if what != compared {
 		st.State = v1alpha1.ResourcesApplied
-		if what == begun {
+		if what == started {
 			st.State = v1alpha1.ResourcesStarted
 		}
-		st.Message = fmt.Sprintf("%d made, %d changed, %d removed, %d as they should be", o.create, o.change, o.remove, o.same)
+		st.Message = fmt.Sprintf("%d created, %d changed, %d removed, %d unchanged", o.create, o.change, o.remove, o.same)
 	}
 	switch {
 	case len(o.conflicts) > 0:
 		st.State = v1alpha1.ResourcesConflict
-		st.Message = fmt.Sprintf("%d objects have fields that somebody else owns; nothing is forced: let the owner give them up, or take them out of the bundle", len(o.conflicts))
+		st.Message = fmt.Sprintf("fields of %s belong to other field managers; nothing is forced: let the owner release them, or remove them from the bundle", text.Count(len(o.conflicts), "object"))
 	case len(o.problems) > 0:
 		st.State = v1alpha1.ResourcesFailed
-		st.Message = text.Truncate(strings.Join(o.problems[:min(len(o.problems), 3)], "; "), longMessage)
+		st.Message = text.Truncate(strings.Join(o.problems[:min(len(o.problems), 3)], "; "), maxMessage)
 	case len(o.unready) > 0 && what != compared:
 		st.State = v1alpha1.ResourcesWaiting
-		st.Message = text.Truncate("applied, and not ready yet: "+strings.Join(o.unready[:min(len(o.unready), 3)], "; "), longMessage)
+		st.Message = text.Truncate("applied but not ready yet: "+strings.Join(o.unready[:min(len(o.unready), 3)], "; "), maxMessage)
 	}
 	return st
 }
 
-// writeStatus writes the status, if it is another. The part of the status is this
-// reconciler's alone.
+// writeStatus writes the status if it changed. This reconciler alone owns status.resources.
 func (r *Reconciler) writeStatus(ctx context.Context, u *v1alpha1.ClusterUpdate, st *v1alpha1.ResourcesStatus) error {
-	st.Message = text.Truncate(st.Message, longMessage)
+	st.Message = text.Truncate(st.Message, maxMessage)
 	slices.Sort(st.Conflicts)
 	if equality.Semantic.DeepEqual(u.Status.Resources, st) {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/nodeconfigs"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
@@ -28,20 +30,22 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// rolloutSnapshot is everything that is looked at.
+// rolloutSnapshot is the API state that one reconcile works on.
 type rolloutSnapshot struct {
 	// now measures durations; wall is for windows.
 	now, wall time.Time
-	// The objects of nodes and updates are shared with the cache.
-	nodes   []*corev1.Node // by name
-	byName  map[string]*corev1.Node
-	updates map[string]*v1alpha1.NodeUpdate
-	// reports are the same in the order of the nodes; edition names that order.
+	// nodes are sorted by name; reports are their NodeUpdates in the same order, which
+	// edition identifies. Other reconcilers share the lists and objects: do not change them.
+	nodes   []*corev1.Node
 	reports []*v1alpha1.NodeUpdate
 	edition int
-	moves   []v1alpha1.ClusterUpdate // oldest first
-	pools   []v1alpha1.UpdatePool
-	bundles []v1alpha1.Bundle
+	// ownsLists: nodes and reports are copies.
+	ownsLists bool
+	// departed are the NodeUpdates of nodes that have left.
+	departed []*v1alpha1.NodeUpdate
+	moves    []v1alpha1.ClusterUpdate // oldest first
+	pools    []v1alpha1.UpdatePool
+	bundles  []v1alpha1.Bundle
 	// poolsOf names the pools whose selector matches a node.
 	poolsOf func(*corev1.Node) []string
 	header  func(digest string) (*bundle.Header, error)
@@ -58,8 +62,8 @@ func (r *Reconciler) gather(ctx context.Context) (*rolloutSnapshot, error) {
 	}
 	wall := r.Now()
 	now := r.clock.convert(wall)
-	v := r.Roster.Refresh(now)
-	w := &rolloutSnapshot{now: now, wall: wall, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
+	v := r.NodeIndex.Refresh()
+	w := &rolloutSnapshot{now: now, wall: wall, nodes: v.Nodes, reports: v.Reports, departed: v.Departed, edition: v.Edition, moves: moves.Items, pools: pools.Items, bundles: bundles.Items}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.moves, func(i, j int) bool {
 		a, b := &w.moves[i], &w.moves[j]
@@ -69,21 +73,38 @@ func (r *Reconciler) gather(ctx context.Context) (*rolloutSnapshot, error) {
 		return a.Name < b.Name
 	})
 	r.large = queue.ThrottleInterval(len(w.nodes)) > 0
-	w.poolsOf = matcher(w.pools)
+	w.poolsOf = poolMatcher(w.pools)
 	w.header = func(d string) (*bundle.Header, error) {
 		if d == "" {
 			return noBundle, nil
 		}
-		return r.Headers.Get(d, func() []peerapi.Peer { return bundlefiles.AgentsWith(w.updates, d) })
+		return r.Headers.Get(d, func() []peerapi.Peer { return bundlefiles.AgentsWith(nodeindex.AllUpdates(w.reports, w.departed), d) })
 	}
 	return w, nil
 }
 
-// noBundle stands for the bundle of an update that has none: it brings nothing.
+// node returns a node and its NodeUpdate by name, nil if there is none.
+func (w *rolloutSnapshot) node(name string) (*corev1.Node, *v1alpha1.NodeUpdate) {
+	i, known := nodeindex.Place(w.nodes, name)
+	if !known {
+		return nil, nil
+	}
+	return w.nodes[i], w.reports[i]
+}
+
+// ownLists copies the lists of nodes before the first change: other reconcilers read those
+// of the index.
+func (w *rolloutSnapshot) ownLists() {
+	if !w.ownsLists {
+		w.nodes, w.reports, w.ownsLists = slices.Clone(w.nodes), slices.Clone(w.reports), true
+	}
+}
+
+// noBundle is the header of an update without a bundle.
 var noBundle = &bundle.Header{Metadata: &bundle.Metadata{}}
 
-// matcher names the pools whose selector matches a node.
-func matcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
+// poolMatcher returns a function that names the pools whose selector matches a node.
+func poolMatcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
 	selectors := make([]labels.Selector, len(pools))
 	for i := range pools {
 		s, err := metav1.LabelSelectorAsSelector(&pools[i].Spec.NodeSelector)
@@ -103,8 +124,8 @@ func matcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
 	}
 }
 
-// poolsSeen names the pools as they are selected from now.
-func poolsSeen(pools []v1alpha1.UpdatePool) string {
+// poolsKey identifies the pools and their selectors; it changes with any of them.
+func poolsKey(pools []v1alpha1.UpdatePool) string {
 	var b strings.Builder
 	for i := range pools {
 		fmt.Fprintf(&b, "%s %d,", pools[i].UID, pools[i].Generation)
@@ -123,18 +144,18 @@ func platform(n *corev1.Node) string {
 	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
 }
 
-// planInput gathers what the planner looks at besides the nodes.
+// planInput gathers the planner's input, except for the nodes.
 func (r *Reconciler) planInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header) (updateplan.Input, error) {
 	m := h.Metadata
 	in := updateplan.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
 		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
-	var err error
-	if in.KubeadmVersion, in.ExternalEtcd, err = r.kubeadmConfig(ctx); err != nil {
+	if err := r.readKubeadmConfig(ctx, &in); err != nil {
 		return in, err
 	}
-	in.Payloads, in.Held = payloads(h), w.held()
+	in.Payloads, in.OtherPayloads = payloads(h), w.approvedFiles()
 	for i := range w.pools {
-		in.Pools = append(in.Pools, updateplan.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds})
+		in.Pools = append(in.Pools, updateplan.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds,
+			Kubeadm: w.pools[i].Spec.ControlPlane == v1alpha1.ControlPlaneKubeadm, KubeadmPatches: w.pools[i].Spec.KubeadmPatches})
 	}
 	return in, nil
 }
@@ -147,8 +168,8 @@ func payloads(h *bundle.Header) []updateplan.Payload {
 	return out
 }
 
-// held are the files of all approved bundles: the nodes hold them.
-func (w *rolloutSnapshot) held() []updateplan.Payload {
+// approvedFiles are the files in all approved bundles: nodes store them.
+func (w *rolloutSnapshot) approvedFiles() []updateplan.Payload {
 	var out []updateplan.Payload
 	for i := range w.bundles {
 		b := &w.bundles[i]
@@ -157,7 +178,7 @@ func (w *rolloutSnapshot) held() []updateplan.Payload {
 		}
 		h, err := w.header(cmp.Or(b.Spec.Digest, b.Status.Digest))
 		if err != nil {
-			continue // what it brings is not known yet
+			continue // its header is not known yet
 		}
 		for _, p := range payloads(h) {
 			if strings.HasPrefix(p.Name, bundle.PrefixFile) {
@@ -168,10 +189,10 @@ func (w *rolloutSnapshot) held() []updateplan.Payload {
 	return out
 }
 
-// planNodes are all nodes as the planner sees them, with what external updaters offer;
-// one that did not change is the same pointer as before.
+// planNodes returns the planner's view of all nodes, with the offers of external updaters. An
+// unchanged node is the same pointer as before, which the planner's cache relies on.
 func (r *Reconciler) planNodes(ctx context.Context, w *rolloutSnapshot, in *updateplan.Input) ([]*updateplan.Node, error) {
-	r.planNode.Under(poolsSeen(w.pools), w.edition, w.nodes)
+	r.planNode.Under(poolsKey(w.pools), w.edition, w.nodes)
 	configs := nodeconfigs.Reader{Client: r.Client, Live: r.Live}
 	out := make([]*updateplan.Node, 0, len(w.nodes))
 	for i, n := range w.nodes {
@@ -179,18 +200,18 @@ func (r *Reconciler) planNodes(ctx context.Context, w *rolloutSnapshot, in *upda
 		pn, same := r.planNode.At(i, n, nu)
 		if !same {
 			now := w.planNode(n, nu)
-			if err := configs.Want(ctx, nu, &now); err != nil {
+			if err := configs.AddWanted(ctx, nu, &now); err != nil {
 				r.planNode.Forget(i)
 				return nil, err
 			}
-			*pn = plans.Same(*pn, now)
+			*pn = plans.Reuse(*pn, now)
 		}
 		out = append(out, *pn)
 	}
-	return r.Outside.Offers(ctx, in, out, r.offered)
+	return r.External.Offers(ctx, in, out, r.offered)
 }
 
-// planNode is a node as the planner sees it.
+// planNode returns the planner's view of a node.
 func (w *rolloutSnapshot) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.Node {
 	var o v1alpha1.Observed
 	if nu != nil && nu.Status.Observed != nil {
@@ -200,8 +221,8 @@ func (w *rolloutSnapshot) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) upda
 		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }
 
-// lastDone is the target of the last update of the whole cluster that was
-// completed, nil if none.
+// lastDone returns the target of the last completed update of the whole cluster, nil if there
+// is none.
 func (w *rolloutSnapshot) lastDone() *model.Target {
 	var last *v1alpha1.ClusterUpdate
 	for i := range w.moves {
@@ -222,25 +243,27 @@ func (w *rolloutSnapshot) lastDone() *model.Target {
 	return t
 }
 
-// kubeadmConfig is the version kubeadm believes the cluster has, empty if the
-// cluster was not made by kubeadm, and whether its etcd is somewhere else.
-func (r *Reconciler) kubeadmConfig(ctx context.Context) (version string, externalEtcd bool, err error) {
+// readKubeadmConfig reads the planner's facts from kubeadm's ConfigMap. Without it
+// KubeadmVersion stays empty: kubeadm did not create the cluster.
+func (r *Reconciler) readKubeadmConfig(ctx context.Context, in *updateplan.Input) error {
 	var cm corev1.ConfigMap
-	err = r.Live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm)
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm)
 	if apierrors.IsNotFound(err) {
-		return "", false, nil
+		return nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("read kube-system/kubeadm-config: %w", err)
+		return fmt.Errorf("read kube-system/kubeadm-config: %w", err)
 	}
 	var conf struct {
 		KubernetesVersion string `json:"kubernetesVersion"`
 		Etcd              struct {
 			External *struct{} `json:"external"`
 		} `json:"etcd"`
+		FeatureGates map[string]bool `json:"featureGates"`
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &conf); err != nil {
-		return "", false, fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
+		return fmt.Errorf("kube-system/kubeadm-config: ClusterConfiguration: %w", err)
 	}
-	return conf.KubernetesVersion, conf.Etcd.External != nil, nil
+	in.KubeadmVersion, in.ExternalEtcd, in.Rootless = conf.KubernetesVersion, conf.Etcd.External != nil, conf.FeatureGates["RootlessControlPlane"]
+	return nil
 }

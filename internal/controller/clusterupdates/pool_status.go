@@ -3,7 +3,6 @@ package clusterupdates
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -19,21 +18,21 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
-// poolCounter is what is counted.
+// poolCounter is the input of the pools' status.
 type poolCounter struct {
 	Now   time.Time
 	Pools []v1alpha1.UpdatePool
 	Nodes []*corev1.Node
-	// PoolsOf names the pools whose selector matches the i-th of them.
+	// PoolsOf names the pools whose selector matches the i-th node.
 	PoolsOf func(i int) []string
-	// Target is the Kubernetes version that updated nodes have, empty if none is known.
+	// Target is the Kubernetes version that updated nodes run, empty if unknown.
 	Target string
 }
 
-// writePoolStatuses counts the nodes of every pool and writes the statuses that differ.
+// writePoolStatuses counts the nodes of every pool and writes the statuses that changed.
 func writePoolStatuses(ctx context.Context, c client.Client, l poolCounter) error {
 	var errs []error
 	for i := range l.Pools {
@@ -50,14 +49,14 @@ func (l *poolCounter) statusOf(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus
 	st := v1alpha1.UpdatePoolStatus{ObservedGeneration: p.Generation, Conditions: append([]metav1.Condition(nil), p.Status.Conditions...)}
 	twice := l.count(p.Name, &st)
 	cond := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected,
-		Message: fmt.Sprintf("%d nodes", st.Nodes), ObservedGeneration: p.Generation}
+		Message: text.Count(int(st.Nodes), "node"), ObservedGeneration: p.Generation}
 	if len(twice) > 0 {
 		cond.Status, cond.Reason, cond.Message = metav1.ConditionFalse, v1alpha1.ReasonNodeInTwoPools, "also in another pool: "+poolNodeNames(twice)
 	}
 	if pace := rolloutfacts.Pool(p, 0); pace.Invalid != "" {
 		cond.Status, cond.Reason, cond.Message = metav1.ConditionFalse, v1alpha1.ReasonWindowInvalid, "no node starts: "+pace.Invalid
 	} else {
-		st.Window = window.Openness(pace.Windows, l.Now)
+		st.Window = rollout.DescribeWindows(pace.Windows, l.Now)
 	}
 	meta.SetStatusCondition(&st.Conditions, cond)
 	cond.Type = v1alpha1.ConditionStalled
@@ -66,7 +65,7 @@ func (l *poolCounter) statusOf(p *v1alpha1.UpdatePool) v1alpha1.UpdatePoolStatus
 	return st
 }
 
-// count counts a pool's nodes and names those that are in another pool too.
+// count counts a pool's nodes and names those that are also in another pool.
 func (l *poolCounter) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice []string) {
 	for i, n := range l.Nodes {
 		in := l.PoolsOf(i)
@@ -93,5 +92,5 @@ func (l *poolCounter) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice [
 	return twice
 }
 
-// poolNodeNames of as many nodes as a condition has room for.
+// poolNodeNames names as many nodes as a condition has room for.
 func poolNodeNames(all []string) string { return text.FirstOf(all, 10, ", ") }

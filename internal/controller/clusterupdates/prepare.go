@@ -23,13 +23,13 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/rollout/forecast"
 )
 
-// prepare plans an update that has not started, asks the gate, and starts it if
-// it may. other is the name of another update that has started.
+// prepare plans an update that has not started, evaluates the gate, and starts the update if
+// the gate is open. other is the name of another update that has started.
 func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
 	st := r.newStatus(w, u)
 	h, err := w.header(u.Spec.Bundle)
 	if err != nil {
-		st.verdicts = []model.Verdict{w.noHeader(u, err)}
+		st.verdicts = []model.Blocker{w.noHeader(u, err)}
 		st.phase(pick(st.verdicts[0].Waiting, v1alpha1.PhasePlanning, v1alpha1.PhaseBlocked))
 		return false, r.write(ctx, st)
 	}
@@ -42,24 +42,24 @@ func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha
 		return false, err
 	}
 	made := r.maker.Make(string(u.UID), in, nodes)
-	if err := r.notePlan(ctx, st, h, made); err != nil {
+	if err := r.storePlan(ctx, st, h, made); err != nil {
 		return false, err
 	}
-	look := r.outlook(w, made.Plan)
-	gin, err := r.gateInput(ctx, w, u, h, made, other, look.Pools)
+	rollIn := r.newRolloutInput(w, made.Plan)
+	gateIn, err := r.gateInput(ctx, w, u, h, made, other, rollIn.Pools)
 	if err != nil {
 		return false, err
 	}
-	res := r.askingFor(u.UID).decide(gin)
-	st.verdicts, st.warnings, st.gate = res.Verdicts, res.Warnings, &res
+	res := r.gateIndexFor(u.UID).decide(gateIn)
+	st.verdicts, st.warnings, st.gate = res.Blockers, res.Warnings, &res
 	gatefacts.Answers(u, res, &st.out)
-	foreseen, err := r.foresee(ctx, w, look)
+	predicted, err := r.predictProblems(ctx, w, rollIn)
 	if err != nil {
 		return false, err
 	}
-	st.verdicts = append(st.verdicts, rollout.Spent(look)...)
-	st.warnings = slices.Concat(st.warnings, foreseen, clusterresources.Foreseen(st.resources))
-	if err := r.beside(ctx, st, h, made); err != nil {
+	st.verdicts = append(st.verdicts, rollout.ExhaustedBudgets(rollIn)...)
+	st.warnings = slices.Concat(st.warnings, predicted, clusterresources.PredictProblems(st.resources))
+	if err := r.addUnplanned(ctx, st, h, made); err != nil {
 		return false, err
 	}
 	started = st.setPhase(u, made.NothingToDo() && clusterresources.Idle(h, st.resources))
@@ -67,16 +67,16 @@ func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha
 		return false, err
 	}
 	if started {
-		r.remember(u.UID)
+		r.rememberStarted(u.UID)
 	}
 	return started, nil
 }
 
-// beside says what is not known yet of the bundle's resources, and what of the
-// NodeConfigs is not in the plan. What a person wants of an update without a bundle is
-// all of them, so there it must not start.
-func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, made *plans.Made) error {
-	if v := clusterresources.NotCompared(h, st.resources); v != nil {
+// addUnplanned adds verdicts about what the plan does not contain: bundle resources that were
+// not compared yet, and NodeConfigs that no node can apply. An update without a bundle exists
+// to apply the NodeConfigs, so there a refused one keeps it from starting.
+func (r *Reconciler) addUnplanned(ctx context.Context, st *status, h *bundle.Header, made *plans.Plan) error {
+	if v := clusterresources.PendingComparison(h, st.resources); v != nil {
 		st.verdicts = append(st.verdicts, *v)
 	}
 	alone := st.u.Spec.Bundle == ""
@@ -93,19 +93,19 @@ func (r *Reconciler) beside(ctx context.Context, st *status, h *bundle.Header, m
 	return nil
 }
 
-// foresee says what will not be smooth about a plan, before it starts.
-func (r *Reconciler) foresee(ctx context.Context, w *rolloutSnapshot, in rollout.Input) ([]model.Verdict, error) {
+// predictProblems returns warnings about what will delay or stop a plan's rollout.
+func (r *Reconciler) predictProblems(ctx context.Context, w *rolloutSnapshot, in rollout.Input) ([]model.Blocker, error) {
 	if err := r.observeControlPlane(ctx, w, &in, controlPlanesOf(in.Plan)); err != nil {
 		return nil, err
 	}
-	return forecast.Foresee(in), nil
+	return forecast.Predict(in), nil
 }
 
-// setPhase says in which phase an update is that has not moved yet. It starts here,
-// by being written down.
+// setPhase sets the phase of an update that has not moved a node yet. The update starts when
+// StartedAt is written.
 func (s *status) setPhase(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started bool) {
 	switch {
-	case model.Blocked(s.verdicts):
+	case model.NeedsPerson(s.verdicts):
 		s.phase(v1alpha1.PhaseBlocked)
 	case len(s.verdicts) > 0:
 		s.phase(v1alpha1.PhasePreparing)
@@ -113,7 +113,7 @@ func (s *status) setPhase(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started 
 		s.finish(v1alpha1.ReasonNothingToDo)
 	case u.Spec.Start != v1alpha1.StartImmediate:
 		s.phase(v1alpha1.PhaseReady)
-		s.verdicts = []model.Verdict{{Reason: v1alpha1.ReasonAwaitingStart, Message: "every check passes; a person starts it",
+		s.verdicts = []model.Blocker{{Reason: v1alpha1.ReasonAwaitingStart, Message: "every check passes; waiting for a person to start it",
 			Fix: "`refit apply` (set spec.start to Immediate and spec.planDigest to " + s.out.PlanDigest + ")"}}
 	default:
 		s.phase(v1alpha1.PhaseUpdating)
@@ -124,31 +124,31 @@ func (s *status) setPhase(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started 
 	return false
 }
 
-// notePlan stores the plan and names it in the status.
-func (r *Reconciler) notePlan(ctx context.Context, st *status, h *bundle.Header, made *plans.Made) error {
+// storePlan stores the plan and names it in the status.
+func (r *Reconciler) storePlan(ctx context.Context, st *status, h *bundle.Header, made *plans.Plan) error {
 	name, err := r.Plans.Write(ctx, made.Plan, made.Digest)
 	if err != nil {
 		return err
 	}
-	st.out.Plan, st.out.PlanDigest, st.out.Version = name, made.Digest, cmp.Or(h.Metadata.Version, theirConfiguration)
+	st.out.Plan, st.out.PlanDigest, st.out.Version = name, made.Digest, cmp.Or(h.Metadata.Version, nodeConfigTarget)
 	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(made.Plan.Nodes)), 0, 0
 	st.out.Progress = fmt.Sprintf("0/%d", len(made.Plan.Nodes))
 	return nil
 }
 
-// theirConfiguration is the target of an update without a bundle, in words.
-const theirConfiguration = "their configuration"
+// nodeConfigTarget is the target shown for an update without a bundle.
+const nodeConfigTarget = "their configuration"
 
-// noHeader says why nothing is known of the bundle.
-func (w *rolloutSnapshot) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Verdict {
+// noHeader returns why the bundle's header is not available.
+func (w *rolloutSnapshot) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Blocker {
 	d := u.Spec.Bundle
 	b := w.bundle(d)
-	v := model.Verdict{Reason: v1alpha1.ReasonCopying, Object: "Bundle/" + d, Waiting: true, Message: "no node has read bundle " + d + " yet"}
+	v := model.Blocker{Reason: v1alpha1.ReasonCopying, Object: "Bundle/" + d, Waiting: true, Message: "no node has read bundle " + d + " yet"}
 	switch {
 	case b == nil:
 		v.Reason, v.Waiting = v1alpha1.ReasonBundleNotFound, false
 		v.Message = "there is no Bundle with the digest " + d
-		v.Fix = "plug in the medium, and approve it: make a Bundle with that spec.digest"
+		v.Fix = "plug in the medium and approve it: create a Bundle with that spec.digest"
 	case !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved):
 		return *notApproved(b)
 	case !errors.Is(err, bundlefiles.ErrPending) && !errors.Is(err, bundlefiles.ErrNoSource):
@@ -161,7 +161,7 @@ func (w *rolloutSnapshot) noHeader(u *v1alpha1.ClusterUpdate, err error) model.V
 	return v
 }
 
-// bundle finds the object that stands for a digest; an approved one is preferred.
+// bundle finds the Bundle object of a digest, preferably an approved one.
 func (w *rolloutSnapshot) bundle(digest string) *v1alpha1.Bundle {
 	var found *v1alpha1.Bundle
 	for i := range w.bundles {
@@ -176,30 +176,30 @@ func (w *rolloutSnapshot) bundle(digest string) *v1alpha1.Bundle {
 	return found
 }
 
-func notApproved(b *v1alpha1.Bundle) *model.Verdict {
-	v := &model.Verdict{Reason: v1alpha1.ReasonBundleNotApproved, Message: "Bundle " + b.Name + " is not approved",
+func notApproved(b *v1alpha1.Bundle) *model.Blocker {
+	v := &model.Blocker{Reason: v1alpha1.ReasonBundleNotApproved, Message: "Bundle " + b.Name + " is not approved",
 		Fix: "put its digest into spec.digest of Bundle " + b.Name, Object: "Bundle/" + b.Name}
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionApproved); c != nil && (c.Reason == v1alpha1.ReasonBundleRevoked || c.Reason == v1alpha1.ReasonSignaturesRequired) {
-		v.Reason, v.Message, v.Fix = c.Reason, c.Message, "bring another bundle, or see what the Bundle says (refit explain "+c.Reason+")"
+		v.Reason, v.Message, v.Fix = c.Reason, c.Message, "use another bundle, or read why with refit explain "+c.Reason
 	} else if b.Spec.Digest != "" && (c == nil || c.ObservedGeneration < b.Generation) {
-		v.Waiting = true // a person has just approved it, and that was not looked at yet
+		v.Waiting = true // approved a moment ago; the condition does not show it yet
 	}
 	return v
 }
 
-// gateInput gathers what the gate looks at.
-func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Made, other string, pools map[string]rollout.Pool) (gate.Input, error) {
-	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanVerdicts: out.Verdicts, PlanWarnings: out.Warnings,
+// gateInput gathers the gate's input.
+func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Plan, other string, pools map[string]rollout.Pool) (gate.Input, error) {
+	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanBlockers: out.Blockers, PlanWarnings: out.Warnings,
 		PlanDigest: out.Digest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
 	if in.Approved = u.Spec.Bundle == ""; in.Approved {
-		// the nodes' configurations are approved by the plan's digest
+		// the plan's digest approves the nodes' configurations
 	} else if b := w.bundle(u.Spec.Bundle); b != nil {
 		in.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
 		if !in.Approved {
 			in.Approval = notApproved(b)
 		}
 	}
-	a := r.askingFor(u.UID)
+	a := r.gateIndexFor(u.UID)
 	var err error
 	if in.Nodes, err = r.gateNodes(ctx, w, h, out, a); err != nil {
 		return in, err
@@ -208,6 +208,6 @@ func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	for name, pool := range pools {
 		budgets[name] = pool.Budget
 	}
-	r.Gate.Fill(ctx, gatefacts.World{Now: w.now, Nodes: w.nodes, Moves: a.moves, Budgets: budgets}, u, &in)
+	r.Gate.Fill(ctx, gatefacts.Snapshot{Now: w.now, Nodes: w.nodes, Moves: a.moves, Budgets: budgets}, u, &in)
 	return in, nil
 }

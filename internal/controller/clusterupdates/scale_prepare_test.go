@@ -87,9 +87,9 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 	hold := v1alpha1.ContentName(v1alpha1.ContentPins, string(data))
 	s := &shelf{contents: map[string]*v1alpha1.Content{hold: {ObjectMeta: metav1.ObjectMeta{Name: hold}, Type: v1alpha1.ContentPins, Data: string(data)}}}
 	s.hold = s.contents[hold]
-	r := &Reconciler{Client: s, Live: s, Plans: &plans.Store{Client: s, Live: s}, Gate: &gatefacts.Gatherer{Live: s}, Outside: &externalupdaters.Caller{Client: s, Now: func() time.Time { return now }}, Events: &events.FakeRecorder{}, Now: func() time.Time { return now }}
+	r := &Reconciler{Client: s, Live: s, Plans: &plans.Store{Client: s, Live: s}, Gate: &gatefacts.Gatherer{Live: s}, External: &externalupdaters.Caller{Client: s, Now: func() time.Time { return now }}, Events: &events.FakeRecorder{}, Now: func() time.Time { return now }}
 	budget := intstr.FromInt32(int32(max(1, nodes/20)))
-	w := &rolloutSnapshot{now: now, edition: 1, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
+	w := &rolloutSnapshot{now: now, edition: 1,
 		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "p"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"w": "y"}}}}},
 		bundles: []v1alpha1.Bundle{{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BundleSpec{Digest: digest},
 			Status: v1alpha1.BundleStatus{Digest: digest, Conditions: []metav1.Condition{{Type: v1alpha1.ConditionApproved, Status: metav1.ConditionTrue}}}}}}
@@ -100,7 +100,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 				NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.35.4", OperatingSystem: "linux", Architecture: "amd64"}}}
 		nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1alpha1.NodeUpdateSpec{Pins: hold},
 			Status: v1alpha1.NodeUpdateStatus{Phase: "Ready", Agent: &v1alpha1.AgentInfo{Heartbeat: metaNow(now.Add(-time.Minute)),
-				Updaters: []string{"kubeadm", "kubelet", "settle", "programs"}, Formats: model.ContentFormats()},
+				Updaters: []string{"control-plane", "kubeadm", "kubelet", "settle", "programs"}, Formats: model.ContentFormats()},
 				Observed:    &v1alpha1.Observed{KubeletVersion: "v1.35.4", Fields: map[string]string{"kubernetes/kubelet": "v1.35.4", "a": "b"}},
 				Pins:        &v1alpha1.PinStatus{Content: hold, ImagesTotal: 40, ImagesReady: 40, ImagesPinned: 40, PayloadsTotal: 3, PayloadsReady: 3},
 				FileSystems: []v1alpha1.FileSystem{{Name: "state", ID: "a", FreeBytes: 1000}, {Name: "images", ID: "a", FreeBytes: 1000}}}}
@@ -108,9 +108,8 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 			nu.Status.Pins.ImagesReady, nu.Status.Pins.ImagesPinned = 7, 7
 		}
 		w.nodes, w.reports = append(w.nodes, n), append(w.reports, nu)
-		w.byName[name], w.updates[name] = n, nu
 	}
-	w.poolsOf = matcher(w.pools)
+	w.poolsOf = poolMatcher(w.pools)
 	w.header = func(string) (*bundle.Header, error) { return h, nil }
 	return r, w, &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: "u"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest}}
 }
@@ -119,11 +118,11 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 func (w *rolloutSnapshot) change(i int, do func(*v1alpha1.NodeUpdate)) {
 	nu := w.reports[i].DeepCopy()
 	do(nu)
-	w.reports[i], w.updates[nu.Name] = nu, nu
+	w.reports[i] = nu
 }
 
-// BenchmarkPrepare30000 is a look at an update of thirty thousand nodes that is
-// being prepared: half of them load yet, and a few have said so since the last look.
+// BenchmarkPrepare30000 reconciles an update of 30,000 nodes that is being prepared: half
+// of them still load images, and a few have reported since the last reconcile.
 func BenchmarkPrepare30000(b *testing.B) {
 	r, w, u := preparing(b, 30000)
 	i := 0
@@ -160,21 +159,21 @@ func decided(t interface{ Fatal(...any) }, r *Reconciler, w *rolloutSnapshot, u 
 		t.Fatal(err)
 	}
 	made := r.maker.Make(string(u.UID), in, nodes)
-	gin, err := r.gateInput(ctx, w, u, h, made, "", r.outlook(w, made.Plan).Pools)
+	gin, err := r.gateInput(ctx, w, u, h, made, "", r.newRolloutInput(w, made.Plan).Pools)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gin.Pending = nil // what is read beside of the cluster's pods comes when it comes
-	return r.askingFor(u.UID).decide(gin), made.Digest
+	gin.Pending = nil // the pods are read in the background, at any time
+	return r.gateIndexFor(u.UID).decide(gin), made.Digest
 }
 
 // What the gate says from what is remembered of the nodes is what it says when
-// every node is looked at anew, whatever changed, and however much time passed.
+// all nodes are read again, after every change and any time.
 func TestTheGateFromMemoryIsTheGate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		r, w, u := preparing(t, 6)
-		forgets := &Reconciler{Client: r.Client, Live: r.Live, Gate: r.Gate, Outside: r.Outside} // has heard the same agents
+		forgets := &Reconciler{Client: r.Client, Live: r.Live, Gate: r.Gate, External: r.External} // has heard the same agents
 		decided(rt, r, w, u)
 		decided(rt, forgets, w, u)
 		for range rapid.IntRange(1, 8).Draw(rt, "looks") {
@@ -182,8 +181,8 @@ func TestTheGateFromMemoryIsTheGate(t *testing.T) {
 				disturb(rt, r.Client.(*shelf), w)
 			}
 			got, plan := decided(rt, r, w, u)
-			r.forgetAsked()
-			forgets.asked, forgets.asks, forgets.planNode, forgets.census = nil, nil, nodeindex.Row[*updateplan.Node]{}, poolIndex{}
+			r.dropUnusedGates()
+			forgets.gatesBefore, forgets.gates, forgets.planNode, forgets.poolIndex = nil, nil, nodeindex.Row[*updateplan.Node]{}, poolIndex{}
 			want, wantPlan := decided(rt, forgets, w, u)
 			if diff := cmp.Diff(want, got); diff != "" || plan != wantPlan {
 				rt.Fatalf("from scratch (-) and from memory (+): %s\nplans %s, %s", diff, wantPlan, plan)
@@ -192,13 +191,13 @@ func TestTheGateFromMemoryIsTheGate(t *testing.T) {
 	})
 }
 
-// disturb changes something of a world that is being prepared.
+// disturb changes something in a snapshot that is being prepared.
 func disturb(t *rapid.T, s *shelf, w *rolloutSnapshot) {
 	i := rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")
 	node := func(do func(*corev1.Node)) {
 		n := w.nodes[i].DeepCopy()
 		do(n)
-		w.nodes[i], w.byName[n.Name] = n, n
+		w.nodes[i] = n
 	}
 	report := func(do func(*v1alpha1.NodeUpdate)) {
 		if w.reports[i] != nil {
@@ -237,8 +236,6 @@ func disturb(t *rapid.T, s *shelf, w *rolloutSnapshot) {
 		})
 	case 8: // a node leaves
 		if len(w.nodes) > 2 {
-			delete(w.updates, w.nodes[i].Name)
-			delete(w.byName, w.nodes[i].Name)
 			w.nodes, w.reports, w.edition = slices.Delete(slices.Clone(w.nodes), i, i+1), slices.Delete(slices.Clone(w.reports), i, i+1), w.edition+1
 		}
 	case 9:
@@ -250,14 +247,14 @@ func disturb(t *rapid.T, s *shelf, w *rolloutSnapshot) {
 func TestTheFirstVerdictsAreTheFirstOfAllSorted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var vs []model.Verdict
+		var vs []model.Blocker
 		for i := range rapid.IntRange(0, 30).Draw(t, "verdicts") {
-			vs = append(vs, model.Verdict{Message: fmt.Sprint(i), Waiting: rapid.Bool().Draw(t, "waiting"), Reason: rapid.SampledFrom([]string{"A", v1alpha1.ReasonUpdating}).Draw(t, "reason")})
+			vs = append(vs, model.Blocker{Message: fmt.Sprint(i), Waiting: rapid.Bool().Draw(t, "waiting"), Reason: rapid.SampledFrom([]string{"A", v1alpha1.ReasonUpdating}).Draw(t, "reason")})
 		}
 		n := rapid.IntRange(0, 20).Draw(t, "n")
 		want := slices.Clone(vs)
-		slices.SortStableFunc(want, func(a, b model.Verdict) int { return rank(a) - rank(b) })
-		if diff := cmp.Diff(want[:min(n, len(want))], first(vs, n), cmpopts.EquateEmpty()); diff != "" {
+		slices.SortStableFunc(want, func(a, b model.Blocker) int { return rank(a) - rank(b) })
+		if diff := cmp.Diff(want[:min(n, len(want))], firstByRank(vs, n), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatal(diff)
 		}
 	})

@@ -19,14 +19,14 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// largeWorld is a large update in its middle: half of the nodes are done, as
+// largeSnapshot is a large update in its middle: half of the nodes are done, as
 // many as the budget allows run their steps, the rest waits.
-func largeWorld(nodes, budget int) (*rolloutSnapshot, *v1alpha1.ClusterUpdate, model.Plan) {
+func largeSnapshot(nodes, budget int) (*rolloutSnapshot, *v1alpha1.ClusterUpdate, model.Plan) {
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 	b := intstr.FromInt32(int32(budget))
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: types.UID("0f0c2a3e-5a5b-4a66-9d0e-1f2d3c4b5a69")}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:1"},
 		Status: v1alpha1.ClusterUpdateStatus{PlanDigest: "sha256:2", Phase: v1alpha1.PhaseUpdating, StartedAt: metaNow(now)}}
-	w := &rolloutSnapshot{now: now, byName: map[string]*corev1.Node{}, updates: map[string]*v1alpha1.NodeUpdate{},
+	w := &rolloutSnapshot{now: now,
 		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &b, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"w": "y"}}}}}}
 	steps := []model.Step{{ID: "cordon"}, {ID: "drain"}, {ID: "kubeadm", By: model.ByAgent}, {ID: "kubelet", By: model.ByAgent,
 		Changes: []model.Change{{Path: "kubernetes/kubelet", From: "v1.35.4", To: "v1.36.3"}}}, {ID: "settle", By: model.ByAgent}, {ID: "uncordon"}}
@@ -52,15 +52,14 @@ func largeWorld(nodes, budget int) (*rolloutSnapshot, *v1alpha1.ClusterUpdate, m
 			n.Spec.Unschedulable = false
 		}
 		w.nodes = append(w.nodes, n)
-		w.byName[name], w.updates[name] = n, nu
 		w.reports = append(w.reports, nu)
 		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "workers", Role: model.RoleWorker, From: "v1.35.4", To: "v1.36.3", Steps: steps})
 	}
-	w.poolsOf = matcher(w.pools)
+	w.poolsOf = poolMatcher(w.pools)
 	return w, u, plan
 }
 
-// decideLarge is all that a look at a running update decides, without its writes.
+// decideLarge is a reconcile of a running update without its writes.
 func decideLarge(t testing.TB, r *Reconciler, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, plan model.Plan) rollout.Decision {
 	in, drains, err := r.rolloutInput(context.Background(), w, &status{u: u}, plan)
 	if err != nil || len(drains) > 0 {
@@ -68,26 +67,25 @@ func decideLarge(t testing.TB, r *Reconciler, w *rolloutSnapshot, u *v1alpha1.Cl
 	}
 	d := rollout.Next(in)
 	st := r.newStatus(w, u)
-	st.verdicts = d.Verdicts
+	st.verdicts = d.Blockers
 	st.progress(d)
 	st.estimate(in, d)
-	st.enter(d)
+	st.enterPhaseOf(d)
 	st.out.Blockers = blockers(st.verdicts, u.Status.Blockers, w.now)
 	st.conditions()
 	return d
 }
 
-// BenchmarkDecide30000 is a look at a running update of thirty thousand nodes, of
-// which a few have changed since the last look.
+// BenchmarkDecide30000 reconciles a running update of 30,000 nodes, of which a few have
+// changed since the last reconcile.
 func BenchmarkDecide30000(b *testing.B) {
 	r := &Reconciler{}
-	w, u, plan := largeWorld(30000, 1500)
+	w, u, plan := largeSnapshot(30000, 1500)
 	i := 0
 	for b.Loop() {
 		for range 20 {
 			i = (i + 7919) % len(w.nodes)
 			w.nodes[i] = w.nodes[i].DeepCopy()
-			w.byName[w.nodes[i].Name] = w.nodes[i]
 		}
 		w.now = w.now.Add(time.Millisecond)
 		if d := decideLarge(b, r, w, u, plan); d.Done != 15000 || len(d.Current) != 1500 {
@@ -101,31 +99,30 @@ func BenchmarkDecide30000(b *testing.B) {
 func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{}
-	w, u, plan := largeWorld(300, 20)
+	w, u, plan := largeSnapshot(300, 20)
 	first := decideLarge(t, r, w, u, plan)
 	if len(first.Actions) != 0 || first.Done != 150 {
 		t.Fatalf("%d actions, %d done", len(first.Actions), first.Done)
 	}
-	n, nu := w.nodes[150].DeepCopy(), w.updates["node-00150"].DeepCopy() // it has run its steps
+	n, nu := w.nodes[150].DeepCopy(), w.reports[150].DeepCopy() // it has run its steps
 	n.Status.NodeInfo.KubeletVersion, nu.Status.Observed.KubeletVersion, nu.Status.Run.State = "v1.36.3", "v1.36.3", v1alpha1.RunSucceeded
-	w.nodes[150], w.byName[n.Name], w.updates[n.Name] = n, n, nu
-	w.reports[150] = nu
+	w.nodes[150], w.reports[150] = n, nu
 	again := decideLarge(t, r, w, u, plan)
 	if len(again.Actions) != 1 || again.Actions[0].Verb != rollout.Uncordon || again.Actions[0].Node != "node-00150" {
 		t.Errorf("a node that is done is not seen: %+v", again.Actions)
 	}
 	fresh := &Reconciler{}
-	w.poolsOf = func(n *corev1.Node) []string { return matcher(w.pools)(n) }
-	if d := decideLarge(t, fresh, w, u, plan); d.Done != again.Done || len(d.Current) != len(again.Current) || len(d.Verdicts) != len(again.Verdicts) {
-		t.Errorf("from scratch %d done, %d current, %d verdicts; from memory %d, %d, %d", d.Done, len(d.Current), len(d.Verdicts), again.Done, len(again.Current), len(again.Verdicts))
+	w.poolsOf = func(n *corev1.Node) []string { return poolMatcher(w.pools)(n) }
+	if d := decideLarge(t, fresh, w, u, plan); d.Done != again.Done || len(d.Current) != len(again.Current) || len(d.Blockers) != len(again.Blockers) {
+		t.Errorf("from scratch %d done, %d current, %d verdicts; from memory %d, %d, %d", d.Done, len(d.Current), len(d.Blockers), again.Done, len(again.Current), len(again.Blockers))
 	}
 }
 
-// The census of a look is what counting all nodes anew would give.
-func TestCensusCountsAsReadDoes(t *testing.T) {
+// A refreshed pool index equals one that counts all nodes again.
+func TestPoolIndexCountsAsPoolsDoes(t *testing.T) {
 	t.Parallel()
 	r := &Reconciler{}
-	w, _, _ := largeWorld(40, 5)
+	w, _, _ := largeSnapshot(40, 5)
 	for round := range 4 {
 		n := w.nodes[round*7].DeepCopy()
 		n.Spec.Unschedulable = !n.Spec.Unschedulable
@@ -138,11 +135,11 @@ func TestCensusCountsAsReadDoes(t *testing.T) {
 			w.nodes[3].Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 			w.nodes[3].Status.Conditions = nil
 		}
-		r.census.refresh(w)
-		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, updateplan.DefaultPool), r.census.pools(w)); d != "" {
+		r.poolIndex.refresh(w)
+		if d := cmp.Diff(rolloutfacts.Pools(w.pools, w.nodes, w.poolsOf, updateplan.DefaultPool), r.poolIndex.pools(w)); d != "" {
 			t.Errorf("round %d: %s", round, d)
 		}
-		if d := cmp.Diff(rolloutfacts.Unhealthy(w.nodes), rolloutfacts.Unhealthy(r.census.controlPlanes())); d != "" {
+		if d := cmp.Diff(rolloutfacts.Unhealthy(w.nodes), rolloutfacts.Unhealthy(r.poolIndex.controlPlanes())); d != "" {
 			t.Errorf("round %d: %s", round, d)
 		}
 	}

@@ -31,28 +31,28 @@ const (
 	maxMessage  = 1024
 )
 
-// status is the status of a ClusterUpdate in the making.
+// status builds the next status of a ClusterUpdate.
 type status struct {
 	u        *v1alpha1.ClusterUpdate
 	now      time.Time
 	nodes    int // of the cluster
 	out      v1alpha1.ClusterUpdateStatus
-	verdicts []model.Verdict
-	warnings []model.Verdict
+	verdicts []model.Blocker
+	warnings []model.Blocker
 	gate     *gate.Result
-	// resources is what is said of the bundle's resources, by another.
+	// resources is status.resources, which controller/clusterresources writes.
 	resources *v1alpha1.ResourcesStatus
 	// doneReason of an update that is finished.
 	doneReason string
 }
 
 func (r *Reconciler) newStatus(w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) *status {
-	said := u.Status.Resources
-	u.Status.Resources = nil // written by another, under its own name
-	return &status{u: u, now: w.now, nodes: len(w.nodes), resources: said, out: *u.Status.DeepCopy()}
+	resources := u.Status.Resources
+	u.Status.Resources = nil // controller/clusterresources owns this field
+	return &status{u: u, now: w.now, nodes: len(w.nodes), resources: resources, out: *u.Status.DeepCopy()}
 }
 
-// phase enters a phase; staying in one changes nothing.
+// phase enters a phase; entering the current one changes nothing.
 func (s *status) phase(p string) {
 	if s.out.Phase == p {
 		return
@@ -79,7 +79,7 @@ func (s *status) progress(d rollout.Decision) {
 	s.out.Current = d.Current[:min(len(d.Current), maxCurrent)]
 }
 
-// estimate says when the update will be done, unless it stands still.
+// estimate sets when the update is expected to be done, unless it does not progress.
 func (s *status) estimate(in rollout.Input, d rollout.Decision) {
 	old := s.out.Estimate
 	s.out.Estimate = nil
@@ -88,19 +88,20 @@ func (s *status) estimate(in rollout.Input, d rollout.Decision) {
 		return
 	}
 	if old != nil {
-		eta = forecast.Steady(forecast.ETA{Earliest: old.Earliest.Time, Latest: old.Latest.Time, Samples: int(old.Samples)}, eta, s.now)
+		eta = forecast.KeepSteady(forecast.ETA{Earliest: old.Earliest.Time, Latest: old.Latest.Time, Samples: int(old.Samples)}, eta, s.now)
 	}
 	s.out.Estimate = &v1alpha1.Estimate{Earliest: metav1.NewTime(eta.Earliest.Truncate(time.Second)), Latest: metav1.NewTime(eta.Latest.Truncate(time.Second)), Samples: int32(eta.Samples)}
 }
 
-// generic reasons come after the specific ones that explain them.
-var generic = map[string]bool{v1alpha1.ReasonDraining: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonSettling: true, v1alpha1.ReasonHalted: true,
+// genericReasons are listed after the specific reasons that explain them.
+var genericReasons = map[string]bool{v1alpha1.ReasonDraining: true, v1alpha1.ReasonUpdating: true, v1alpha1.ReasonSettling: true, v1alpha1.ReasonHalted: true,
 	v1alpha1.ReasonSoaking: true, v1alpha1.ReasonUndoing: true}
 
-// rank: what a person must do first, then what is waited for, then what is busy.
-func rank(v model.Verdict) int {
+// rank orders verdicts: first what a person must do, then what refit waits for, then what is in
+// progress.
+func rank(v model.Blocker) int {
 	switch {
-	case generic[v.Reason]:
+	case genericReasons[v.Reason]:
 		return 2
 	case v.Waiting:
 		return 1
@@ -108,15 +109,14 @@ func rank(v model.Verdict) int {
 	return 0
 }
 
-// cutMessage keeps both ends of a message: which node and step it is about stands first,
-// and the cause last, as in the output of a program that failed.
+// cutMessage shortens a message in its middle: node and step are at the start, and the cause is
+// at the end, as in the output of a failed program.
 func cutMessage(s string) string { return text.TruncateMiddle(s, maxMessage/2, maxMessage, " ... ") }
 
-// blockers turns verdicts into the first of the list, keeping since when each
-// has been there.
-func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
+// blockers converts the first verdicts to blockers and keeps since when each has existed.
+func blockers(vs []model.Blocker, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
 	var out []v1alpha1.Blocker
-	for _, v := range first(vs, maxBlockers) {
+	for _, v := range firstByRank(vs, maxBlockers) {
 		b := v1alpha1.Blocker{Reason: v.Reason, Message: cutMessage(v.Message), Fix: text.Truncate(v.Fix, maxMessage), Object: v.Object, Since: metaNow(now)}
 		for _, old := range before {
 			if old.Reason == b.Reason && old.Object == b.Object && old.Since != nil {
@@ -128,10 +128,9 @@ func blockers(vs []model.Verdict, before []v1alpha1.Blocker, now time.Time) []v1
 	return out
 }
 
-// first are the first of verdicts by their rank, in their order: of tens of
-// thousands nobody sorts all.
-func first(vs []model.Verdict, n int) []model.Verdict {
-	var ranks [3][]model.Verdict
+// firstByRank returns the first n verdicts by rank, without sorting tens of thousands of them.
+func firstByRank(vs []model.Blocker, n int) []model.Blocker {
+	var ranks [3][]model.Blocker
 	for i := range vs {
 		if k := rank(vs[i]); len(ranks[k]) < n {
 			ranks[k] = append(ranks[k], vs[i])
@@ -141,7 +140,7 @@ func first(vs []model.Verdict, n int) []model.Verdict {
 	return all[:min(len(all), n)]
 }
 
-// write completes the status and writes it if it differs.
+// write completes the status and writes it if it changed.
 func (r *Reconciler) write(ctx context.Context, s *status) error {
 	s.out.ObservedGeneration = s.u.Generation
 	s.out.Blockers = blockers(s.verdicts, s.u.Status.Blockers, s.now)
@@ -154,24 +153,24 @@ func (r *Reconciler) write(ctx context.Context, s *status) error {
 		s.out.WaitingFor = s.out.Blockers[0].Message
 	}
 	s.conditions()
-	if equality.Semantic.DeepEqual(s.u.Status, s.out) || s.nodes > 0 && mereProgress(&s.u.Status, &s.out) && !r.slow.TakeDue("status of "+string(s.u.UID), s.nodes, s.now) {
+	if equality.Semantic.DeepEqual(s.u.Status, s.out) || s.nodes > 0 && onlyProgressDiffers(&s.u.Status, &s.out) && !r.slow.TakeDue("status of "+string(s.u.UID), s.nodes, s.now) {
 		return nil
 	}
 	if err := ssa.Status(ctx, r.Client, ssa.Object{Kind: "ClusterUpdate", Name: s.u.Name, UID: string(s.u.UID)}, &s.out); err != nil {
 		return err
 	}
 	if s.u.Status.Phase != s.out.Phase {
-		log.FromContext(ctx).Info("phase", "update", s.u.Name, "from", s.u.Status.Phase, "to", s.out.Phase, "because", s.out.WaitingFor)
+		log.FromContext(ctx).Info("phase", "update", s.u.Name, "from", s.u.Status.Phase, "to", s.out.Phase, "waitingFor", s.out.WaitingFor)
 		r.phaseEvent(s)
 	}
 	s.u.Status = s.out
 	return nil
 }
 
-// mereProgress reports whether two statuses differ in numbers, names and
-// sentences alone, which change at every look in a large cluster. What a person
-// must know at once is a phase, a condition, a failure.
-func mereProgress(a, b *v1alpha1.ClusterUpdateStatus) bool {
+// onlyProgressDiffers reports whether two statuses differ only in numbers, names and messages,
+// which change in every reconcile of a large cluster. Phases, conditions and failures are
+// written at once.
+func onlyProgressDiffers(a, b *v1alpha1.ClusterUpdateStatus) bool {
 	x, y := *a, *b
 	for _, s := range []*v1alpha1.ClusterUpdateStatus{&x, &y} {
 		s.NodesDone, s.Progress, s.Current, s.Estimate, s.WaitingFor, s.Blockers, s.BlockerCount, s.Warnings, s.Drains = 0, "", nil, nil, "", nil, 0, nil, nil
@@ -193,7 +192,7 @@ func (r *Reconciler) phaseEvent(s *status) {
 	r.event(s.u, nil, kind, c.Reason, s.out.Phase, s.out.Phase+": "+c.Message)
 }
 
-// conditions: Planned, GateOpen, Ready and the pair Reconciling, Stalled.
+// conditions sets Planned, GateOpen, Ready, Reconciling and Stalled.
 func (s *status) conditions() {
 	reason, message := s.headline()
 	s.setCondition(v1alpha1.ConditionPlanned, s.out.PlanDigest != "", pick(s.out.PlanDigest != "", v1alpha1.ReasonAsExpected, reason), pick(s.out.PlanDigest != "", "plan "+s.out.PlanDigest, message))
@@ -210,9 +209,9 @@ func (s *status) conditions() {
 func (s *status) headline() (reason, message string) {
 	switch {
 	case s.out.Phase == v1alpha1.PhaseDone && s.doneReason == v1alpha1.ReasonNothingToDo:
-		return s.doneReason, "every node holds the bundle, and none has to change"
+		return s.doneReason, "every node has pinned what it needs, and none has to change"
 	case s.out.Phase == v1alpha1.PhaseDone:
-		return v1alpha1.ReasonUpdated, fmt.Sprintf("%d nodes were observed at the target", s.out.NodesDone)
+		return v1alpha1.ReasonUpdated, text.Count(int(s.out.NodesDone), "node") + " observed at the target"
 	case len(s.out.Blockers) > 0:
 		return s.out.Blockers[0].Reason, s.out.Blockers[0].Message
 	}
@@ -234,16 +233,16 @@ func pick(cond bool, a, b string) string {
 	return b
 }
 
-// writePools counts the nodes of every pool.
+// writePools writes the status of every pool.
 func (r *Reconciler) writePools(ctx context.Context, w *rolloutSnapshot) error {
 	if !r.slow.TakeDue("pools", len(w.nodes), w.now) {
 		return nil
 	}
-	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.census.poolsByNode(w), Target: w.target()})
+	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.poolIndex.poolsByNode(w), Target: w.target()})
 }
 
-// target is the Kubernetes version of the update that moves nodes, else of the
-// last one.
+// target returns the Kubernetes version of the update that moves nodes, or else of the last
+// one.
 func (w *rolloutSnapshot) target() string {
 	var digest string
 	for i := range w.moves {

@@ -39,93 +39,88 @@ import (
 const FieldOwnerRun = v1alpha1.FieldOwnerRun
 
 const (
-	// settle is how long events are collected before everything is looked at.
+	// settle is how long events are collected before a reconcile.
 	settle = 200 * time.Millisecond
-	// whileDraining is how often pods that leave are looked at and evictions
-	// are tried again.
+	// whileDraining is how often pods that leave are checked and evictions retried.
 	whileDraining = 3 * time.Second
-	// whileMoving is how often nodes that run their steps are looked at.
+	// whileMoving is how often nodes that run their steps are checked.
 	whileMoving = 5 * time.Second
-	// whileActive is how often an update that waits is looked at without an event.
+	// whileActive is how often a waiting update is checked without an event.
 	whileActive = 15 * time.Second
 )
 
-// Reconciler looks at all updates at once, because only one may move nodes.
+// Reconciler reconciles all updates together, because only one may move nodes.
 type Reconciler struct {
 	// Client reads from the cache; Live reads from the API server.
-	Client  client.Client
-	Live    client.Reader
-	Roster  *nodeindex.Index
-	Plans   *plans.Store
-	Headers *bundlefiles.Headers
-	Evictor *nodedrain.Evictor
-	// Cordoner is made by Setup.
+	Client    client.Client
+	Live      client.Reader
+	NodeIndex *nodeindex.Reader
+	Plans     *plans.Store
+	Headers   *bundlefiles.Headers
+	Evictor   *nodedrain.Evictor
+	// Cordoner is set by Setup.
 	Cordoner *nodedrain.Cordoner
 	Gate     *gatefacts.Gatherer
 	Events   events.EventRecorder
 	Metrics  *Metrics
-	// Outside speaks with external updaters; made by Setup.
-	Outside *externalupdaters.Caller
-	// Servers guards the connections to external updaters.
+	// External calls external updaters; set by Setup.
+	External *externalupdaters.Caller
+	// Servers restricts the connections to external updaters.
 	Servers *outbound.Guard
-	// Away measures how long the API server does not answer; nil measures nothing.
-	Away awayMeter
-	Now  func() time.Time
-	// clock is not set while an update moves nodes.
+	// Downtime measures how long the API server does not answer; nil measures nothing.
+	Downtime downtimeMeter
+	Now      func() time.Time
+	// clock ignores changes of the wall clock while an update moves nodes.
 	clock steadyClock
 
 	mu sync.Mutex
-	// started remembers what was written and may not be in the cache yet; it is
-	// only ever a reason to wait.
+	// started are updates whose start was written and may not be in the cache yet. It is
+	// only a reason to wait.
 	started map[types.UID]bool
-	// awayBefore is what an earlier process measured of the update.
-	awayBefore awayBase
-	// emitted remembers which events were sent, so that a drain that is tried again
-	// does not repeat itself.
+	// downtimeBefore is what an earlier process measured for the update.
+	downtimeBefore earlierDowntime
+	// emitted are the events already sent, so that a repeated drain does not repeat them.
 	emitted map[string]bool
-	// heartbeats remembers when each agent's heartbeat was seen to change.
+	// heartbeats records when each agent's heartbeat last changed.
 	heartbeats nodeindex.Heartbeats
-	// maker and planNode spare the planner what did not change.
+	// maker and planNode cache what did not change for the planner.
 	maker    plans.Maker
 	planNode nodeindex.Row[*updateplan.Node]
-	// offered are nodes with what external updaters would do for them.
+	// offered are nodes with the steps that external updaters offer for them.
 	offered map[string]*updateplan.Node
-	// planIndex has what the rollout needs of every node, learned what it took them,
-	// and slow says when what costs much and changes little is due again.
-	track     planIndex
-	census    poolIndex
+	// planIndex has the rollout's facts of every node, learned the durations of earlier
+	// updates, and slow throttles what is expensive and changes little.
+	planIndex planIndex
+	poolIndex poolIndex
 	learned   rollout.Learned
 	learnedAt time.Time
 	slow      queue.Throttle
-	// large clusters have one event for a node's move, not two.
+	// large clusters get one event for a node's update, not two.
 	large bool
-	// ready is what nodes are to have ready by what this look found of the update that
-	// moves; looked is true if one was looked at.
-	ready  map[string]string
-	looked bool
-	// asked has the gate's facts for every update that is being prepared, asks
-	// those of this look.
-	asked, asks map[types.UID]*gateIndex
+	// wantStaged are the OS configurations, by node, that this reconcile found nodes must
+	// prepare; rolloutSeen is true if it evaluated a rollout.
+	wantStaged  map[string]string
+	rolloutSeen bool
+	// gates has the cached gate facts of the updates that this reconcile prepares,
+	// gatesBefore those of the reconcile before.
+	gatesBefore, gates map[types.UID]*gateIndex
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
-	r.Roster = nodeindex.New()
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times) error {
+	r.NodeIndex = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: nodedistribution.NodeUpdateChanged})
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
-	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Nodes: r.Roster, Now: r.Now}
+	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Nodes: r.NodeIndex}
 	answered := make(chan event.GenericEvent, 1)
 	r.offered = map[string]*updateplan.Node{}
-	r.Outside = &externalupdaters.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
+	r.External = &externalupdaters.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
 		select {
 		case answered <- event.GenericEvent{}:
 		default: // one is waiting already
 		}
 	}}
-	if err := r.Roster.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: nodedistribution.NodeUpdateChanged}); err != nil {
-		return err
-	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("updates").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		WatchesRawSource(source.Channel(r.Roster.Changed(), queue.Debounce("updates", settle))).
+		WatchesRawSource(source.Channel(r.NodeIndex.Changed(), queue.Debounce("updates", settle))).
 		WatchesRawSource(source.Channel(answered, queue.Debounce("updates", settle)))
 	for _, o := range []client.Object{&v1alpha1.ClusterUpdate{}, &v1alpha1.UpdatePool{}, &v1alpha1.Bundle{}, &v1alpha1.NodeConfig{}, &v1alpha1.Updater{}} {
 		b = b.Watches(o, queue.Debounce("updates", settle))
@@ -133,16 +128,16 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconci
 	return b.Complete(times.Of("updates", r))
 }
 
-// nodeChanged drops the kubelets' heartbeats.
+// nodeChanged ignores the kubelets' heartbeats.
 func nodeChanged(a, b *corev1.Node) bool {
 	return a.Spec.Unschedulable != b.Spec.Unschedulable || ready(a) != ready(b) ||
 		(nodedistribution.StartupTaint(a) == nil) != (nodedistribution.StartupTaint(b) == nil) ||
 		a.Status.NodeInfo != b.Status.NodeInfo || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations)
 }
 
-// Reconcile looks at everything, does what is next, and writes the statuses.
+// Reconcile gathers the state, continues every update, and writes the statuses.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if !r.Roster.Synced() {
+	if !r.NodeIndex.Synced() {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
 	w, err := r.gather(ctx)
@@ -150,7 +145,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	var errs []error
-	again := time.Duration(0)
+	requeueAfter := time.Duration(0)
 	running := r.running(w)
 	r.clock.Hold(running != "")
 	for i := range w.moves {
@@ -160,9 +155,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 		next, err := r.reconcileOne(ctx, w, u, &running)
 		errs = append(errs, err)
-		again = sooner(again, next)
+		requeueAfter = sooner(requeueAfter, next)
 	}
-	r.forgetAsked()
+	r.dropUnusedGates()
 	errs = append(errs, r.releaseOrphans(ctx, w), r.unstage(ctx, w), r.writePools(ctx, w))
 	if r.slow.TakeDue("metrics", len(w.nodes), w.now) {
 		r.Metrics.observe(w)
@@ -170,13 +165,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: again}, nil
+	return ctrl.Result{RequeueAfter: requeueAfter}, nil
 }
 
-// reconcileOne takes one update a step further.
+// reconcileOne continues one update.
 func (r *Reconciler) reconcileOne(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, running *string) (time.Duration, error) {
 	if u.Status.StartedAt != nil {
-		return r.move(ctx, w, u)
+		return r.advanceUpdate(ctx, w, u)
 	}
 	if r.wasStarted(u.UID) {
 		return whileDraining, nil // the cache does not show the start yet
@@ -193,7 +188,7 @@ func (r *Reconciler) reconcileOne(ctx context.Context, w *rolloutSnapshot, u *v1
 	return whileActive, err
 }
 
-// running names the update that has started and is not done, empty if none.
+// running names the update that has started and is not done, empty if there is none.
 func (r *Reconciler) running(w *rolloutSnapshot) string {
 	for i := range w.moves {
 		u := &w.moves[i]
@@ -210,7 +205,7 @@ func (r *Reconciler) wasStarted(uid types.UID) bool {
 	return r.started[uid]
 }
 
-func (r *Reconciler) remember(uid types.UID) {
+func (r *Reconciler) rememberStarted(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.started == nil {
@@ -226,7 +221,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// isFirstTime reports true the first time it is asked about something.
+// isFirstTime returns true the first time it is called with a key.
 func (r *Reconciler) isFirstTime(what string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

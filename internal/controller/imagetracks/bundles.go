@@ -22,16 +22,16 @@ import (
 // listBundles takes the bundles that were approved for a registry: a tag names
 // what the newest of them says. Without a registry, applying a bundle is the
 // only thing that moves tags.
-func (r *Reconciler) listBundles(ctx context.Context, t track.Track, s track.State) (seen, error) {
+func (r *Reconciler) listBundles(ctx context.Context, t track.Track, s track.State) (observation, error) {
 	hs, err := r.headersOf(ctx)
 	if err != nil {
-		return seen{}, err
+		return observation{}, err
 	}
 	c := catalogue{bundle: map[string]Held{}, digests: map[string]string{}, images: map[string]track.Image{}}
 	for _, h := range hs { // the newest first
 		c.addHeader(h, t.Repository)
 	}
-	out := seen{bundle: c.bundle}
+	out := observation{bundle: c.bundle}
 	for _, pointer := range track.Follow(t, s, c.listed) {
 		d := c.digests[pointer]
 		if d == "" {
@@ -39,7 +39,7 @@ func (r *Reconciler) listBundles(ctx context.Context, t track.Track, s track.Sta
 			continue
 		}
 		i := c.images[d]
-		i.Tag, i.Long = pointer, c.long(t, pointer)
+		i.Tag, i.Long = pointer, c.longTagOf(t, pointer)
 		out.endpoint = "bundle " + c.bundle[d].Bundle
 		out.Images = append(out.Images, i)
 	}
@@ -64,7 +64,7 @@ func (c *catalogue) addHeader(h *bundle.Header, repository string) {
 		}
 		if _, has := c.bundle[img.Digest]; !has {
 			c.bundle[img.Digest] = Held{Bundle: h.Digest, Name: img.Name}
-			c.images[img.Digest] = track.Image{Digest: img.Digest, Same: small(h, img)}
+			c.images[img.Digest] = track.Image{Digest: img.Digest, Same: smallestBlobs(h, img)}
 		}
 		if c.digests[ref.Tag] == "" {
 			c.digests[ref.Tag] = img.Digest
@@ -73,8 +73,8 @@ func (c *catalogue) addHeader(h *bundle.Header, repository string) {
 	}
 }
 
-// long is the long tag with the same digest as a pointer.
-func (c *catalogue) long(t track.Track, pointer string) string {
+// longTagOf is the long tag with the same digest as a pointer.
+func (c *catalogue) longTagOf(t track.Track, pointer string) string {
 	for _, text := range track.LongTags(t, pointer, c.listed) {
 		if c.digests[text] == c.digests[pointer] {
 			return text
@@ -83,9 +83,9 @@ func (c *catalogue) long(t track.Track, pointer string) string {
 	return ""
 }
 
-// small are the digests of an image's smallest blobs: manifests and
+// smallestBlobs are the digests of an image's smallest blobs: manifests and
 // configurations are among them.
-func small(h *bundle.Header, img bundle.Image) []string {
+func smallestBlobs(h *bundle.Header, img bundle.Image) []string {
 	blobs := slices.Clone(img.Blobs)
 	slices.SortStableFunc(blobs, func(a, b int) int { return cmp.Compare(h.Metadata.Blobs[a].Size, h.Metadata.Blobs[b].Size) })
 	var out []string
@@ -97,9 +97,9 @@ func small(h *bundle.Header, img bundle.Image) []string {
 	return out
 }
 
-// vouched reports whether an approved bundle has an image: a person approved its bytes,
+// inApprovedBundle reports whether an approved bundle has an image: a person approved its bytes,
 // labels included, or a trusted key signed them. False while that is not known.
-func (r *Reconciler) vouched(ctx context.Context, digest string) bool {
+func (r *Reconciler) inApprovedBundle(ctx context.Context, digest string) bool {
 	hs, err := r.headersOf(ctx)
 	return err == nil && slices.ContainsFunc(hs, func(h *bundle.Header) bool {
 		return slices.ContainsFunc(h.Metadata.Images, func(i bundle.Image) bool { return i.Digest == digest })
@@ -146,9 +146,5 @@ func (r *Reconciler) sources(ctx context.Context, digest string) []peerapi.Peer 
 	if r.Client.List(ctx, &l, client.InNamespace(v1alpha1.NodesNamespace)) != nil {
 		return nil
 	}
-	byName := map[string]*v1alpha1.NodeUpdate{}
-	for i := range l.Items {
-		byName[l.Items[i].Name] = &l.Items[i]
-	}
-	return bundlefiles.AgentsWith(byName, digest)
+	return bundlefiles.AgentsIn(&l, digest)
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/controlplane"
+	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
@@ -51,9 +51,9 @@ func (r Roll) uid(w *workloads.Workload) string {
 	return fmt.Sprintf("%s-%x", r.Object.UID, sum[:6])
 }
 
-// Fill says of a static pod how far each of its nodes is, and which digest its
-// manifests name: another one than the approved, if somebody has put another one
-// into a manifest after refit.
+// Fill adds to a static pod the progress of each of its nodes, and the digest that its
+// manifests name. That differs from the approved one if an administrator changed a
+// manifest after refit.
 func (n *Nodes) Fill(ctx context.Context, r Roll, w *workloads.Workload, before string) error {
 	w.Nodes = nil
 	if r.Approved == nil {
@@ -69,7 +69,7 @@ func (n *Nodes) Fill(ctx context.Context, r Roll, w *workloads.Workload, before 
 		if changes(&np, r.Approved) {
 			all = false
 			if did {
-				byHand = or(byHand, digestOf(&np))
+				byHand = orDefault(byHand, digestOf(&np))
 			}
 		}
 		w.Nodes = append(w.Nodes, np)
@@ -98,8 +98,8 @@ func (r Roll) pods(w *workloads.Workload) (pods []corev1.Pod, all bool) {
 
 // inspectPod at a node; did is true if its agent has written what is approved.
 func (n *Nodes) inspectPod(ctx context.Context, r Roll, w *workloads.Workload, p *corev1.Pod) (np track.NodePod, did bool, err error) {
-	np = track.NodePod{Node: p.Spec.NodeName, Ready: rolloutfacts.PodReady(p), Containers: meant(r, p)}
-	nu, err := n.report(ctx, r, w, np.Node)
+	np = track.NodePod{Node: p.Spec.NodeName, Ready: rolloutfacts.PodReady(p), Containers: targetContainers(r, p)}
+	nu, err := n.readReport(ctx, r, w, np.Node)
 	if err != nil {
 		return np, false, err
 	}
@@ -107,57 +107,57 @@ func (n *Nodes) inspectPod(ctx context.Context, r Roll, w *workloads.Workload, p
 		return np, false, err
 	}
 	if nu == nil || nu.Status.Agent == nil {
-		np.Sick = or(np.Sick, "it has no agent")
+		np.Unready = orDefault(np.Unready, "it has no agent")
 		return np, false, nil
 	}
 	if n.Heartbeats.Silent(nu, r.Now) {
-		np.Sick = or(np.Sick, "its agent is silent")
+		np.Unready = orDefault(np.Unready, "its agent is silent")
 	}
-	r.run(w, nu, &np)
-	did = r.did(w, nu)
+	r.describeRun(w, nu, &np)
+	did = r.wroteApproved(w, nu)
 	if did && changes(&np, r.Approved) {
-		err = n.again(ctx, r, p, &np)
+		err = n.rereadPod(ctx, r, p, &np)
 	}
 	return np, did, err
 }
 
-// run says of a node what it runs, and for whom.
-func (r Roll) run(w *workloads.Workload, nu *v1alpha1.NodeUpdate, np *track.NodePod) {
+// describeRun says of a node what it runs, and for whom.
+func (r Roll) describeRun(w *workloads.Workload, nu *v1alpha1.NodeUpdate, np *track.NodePod) {
 	run := nu.Spec.Run
 	switch {
 	case run == nil:
 	case run.Name == r.name() && run.UID == r.uid(w):
-		np.Run = came(nu)
-	case over(nu):
-	case run.Name == r.name() && r.about(w, run):
+		np.Run = runOutcome(nu)
+	case runEnded(nu):
+	case run.Name == r.name() && r.concerns(w, run):
 		np.Ending = true
 	default:
 		np.Busy = run.Name
 	}
 }
 
-// about reports whether a run is about a workload.
-func (r Roll) about(w *workloads.Workload, run *v1alpha1.NodeRun) bool {
+// concerns reports whether a run is about a workload.
+func (r Roll) concerns(w *workloads.Workload, run *v1alpha1.NodeRun) bool {
 	p := model.StaticPodImages{}
 	return len(run.Steps) == 1 && p.Read(run.Steps[0].Params) == nil && p.Namespace == w.Namespace && p.Pod == w.Name
 }
 
-// again reads a pod that was read before its node's report: it is the older of
+// rereadPod reads a pod that was read before its node's report: it is the older of
 // the two.
-func (n *Nodes) again(ctx context.Context, r Roll, p *corev1.Pod, np *track.NodePod) error {
+func (n *Nodes) rereadPod(ctx context.Context, r Roll, p *corev1.Pod, np *track.NodePod) error {
 	var now corev1.Pod
 	err := n.Live.Get(ctx, client.ObjectKeyFromObject(p), &now)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	if err == nil {
-		np.Ready, np.Containers = rolloutfacts.PodReady(&now), meant(r, &now)
+		np.Ready, np.Containers = rolloutfacts.PodReady(&now), targetContainers(r, &now)
 	}
 	return nil
 }
 
-// report of a node; of the one that has the turn as the API server has it.
-func (n *Nodes) report(ctx context.Context, r Roll, w *workloads.Workload, node string) (*v1alpha1.NodeUpdate, error) {
+// readReport of a node; of the one that has the turn as the API server has it.
+func (n *Nodes) readReport(ctx context.Context, r Roll, w *workloads.Workload, node string) (*v1alpha1.NodeUpdate, error) {
 	from := client.Reader(n.Client)
 	if t := r.Object.Status.Turn; t != nil && t.Node == node && t.Workload == w.Key() {
 		from = n.Live
@@ -178,7 +178,7 @@ func (n *Nodes) health(ctx context.Context, np *track.NodePod) error {
 	var node corev1.Node
 	err := n.Client.Get(ctx, client.ObjectKey{Name: np.Node}, &node)
 	if apierrors.IsNotFound(err) {
-		np.Sick = "there is no such node"
+		np.Unready = "there is no such node"
 		return nil
 	}
 	if err != nil {
@@ -186,18 +186,18 @@ func (n *Nodes) health(ctx context.Context, np *track.NodePod) error {
 	}
 	np.ControlPlane = rolloutfacts.ControlPlane(&node)
 	if ready, _ := rolloutfacts.Ready(&node); !ready {
-		np.Sick = "it is not Ready"
+		np.Unready = "it is not Ready"
 	}
 	if why, held := node.Annotations[v1alpha1.AnnotationHold]; held {
-		np.Sick = "it is held: " + why
+		np.Unready = "it is held: " + why
 	}
 	return nil
 }
 
-// did reports whether a node has written what is approved, at whichever try.
-func (r Roll) did(w *workloads.Workload, nu *v1alpha1.NodeUpdate) bool {
+// wroteApproved reports whether a node has written what is approved, at whichever try.
+func (r Roll) wroteApproved(w *workloads.Workload, nu *v1alpha1.NodeUpdate) bool {
 	run := nu.Spec.Run
-	if run == nil || run.Name != r.name() || !over(nu) || nu.Status.Run.State != v1alpha1.RunSucceeded || !r.about(w, run) {
+	if run == nil || run.Name != r.name() || !runEnded(nu) || nu.Status.Run.State != v1alpha1.RunSucceeded || !r.concerns(w, run) {
 		return false
 	}
 	p := model.StaticPodImages{}
@@ -212,27 +212,27 @@ func (r Roll) did(w *workloads.Workload, nu *v1alpha1.NodeUpdate) bool {
 	return true
 }
 
-// over reports whether a node has ended what it was permitted.
-func over(nu *v1alpha1.NodeUpdate) bool {
+// runEnded reports whether a node has ended what it was permitted.
+func runEnded(nu *v1alpha1.NodeUpdate) bool {
 	r, s := nu.Spec.Run, nu.Status.Run
 	return s != nil && s.UID == r.UID && s.Attempt == r.Attempt && s.State != v1alpha1.RunRunning
 }
 
-// came is what came of the run that a node was permitted.
-func came(nu *v1alpha1.NodeUpdate) *track.NodeRun {
+// runOutcome is what came of the run that a node was permitted.
+func runOutcome(nu *v1alpha1.NodeUpdate) *track.NodeRun {
 	r, s := nu.Spec.Run, nu.Status.Run
-	out := &track.NodeRun{Attempt: r.Attempt, Undo: r.Undo, Because: r.Cause}
+	out := &track.NodeRun{Attempt: r.Attempt, Undo: r.Undo, UndoReason: r.Cause}
 	if s != nil && s.UID == r.UID && s.Attempt == r.Attempt {
 		out.State, out.Reason, out.Message = string(s.State), s.Reason, s.Message
 		if s.StartedAt != nil && s.FinishedAt != nil {
-			out.Took = s.FinishedAt.Sub(s.StartedAt.Time)
+			out.Duration = s.FinishedAt.Sub(s.StartedAt.Time)
 		}
 	}
 	return out
 }
 
-func meant(r Roll, p *corev1.Pod) []track.Container {
-	return slices.DeleteFunc(workloads.ContainersOf(&p.Spec), func(c track.Container) bool { return !track.Means(r.Track, r.Approved, c.Image) })
+func targetContainers(r Roll, p *corev1.Pod) []track.Container {
+	return slices.DeleteFunc(workloads.ContainersOf(&p.Spec), func(c track.Container) bool { return !track.AppliesTo(r.Track, r.Approved, c.Image) })
 }
 
 func changes(np *track.NodePod, approved *track.Image) bool {
@@ -251,15 +251,15 @@ func digestOf(np *track.NodePod) string {
 	return "a tag without a digest"
 }
 
-func or(s, otherwise string) string {
+func orDefault(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}
 	return s
 }
 
-// Gate is what keeps static pods from being begun. The caller lets nobody else
-// ask until the turn that it takes is written.
+// Gate returns what keeps static pods from starting. The caller holds its lock until the
+// turn is written, so that no other track starts meanwhile.
 func (n *Nodes) Gate(ctx context.Context, o *v1alpha1.ImageTrack) (g track.Gate, err error) {
 	var us v1alpha1.ClusterUpdateList
 	if err := n.Client.List(ctx, &us); err != nil {
@@ -290,7 +290,7 @@ func (n *Nodes) Runs(ctx context.Context, o *v1alpha1.ImageTrack, t *v1alpha1.Tr
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("read NodeUpdate %s: %w", t.Node, err)
 	}
-	return err == nil && nu.Spec.Run != nil && nu.Spec.Run.Name == v1alpha1.TrackRun+o.Name && !over(nu), nil
+	return err == nil && nu.Spec.Run != nil && nu.Spec.Run.Name == v1alpha1.TrackRun+o.Name && !runEnded(nu), nil
 }
 
 // controlPlane says what is wrong with it, "" if nothing is.
@@ -305,10 +305,11 @@ func (n *Nodes) controlPlane(ctx context.Context) (string, error) {
 			nodes = append(nodes, &l.Items[i])
 		}
 	}
-	h, err := controlplane.Health(ctx, n.Live, nodes)
+	pods, err := clusterfacts.ControlPlanePods(ctx, n.Live)
 	if err != nil {
 		return "", err
 	}
+	h := rolloutfacts.Health(pods, nodes)
 	for _, name := range slices.Sorted(maps.Keys(h.Unhealthy)) {
 		return "control-plane node " + name + " " + h.Unhealthy[name], nil
 	}
@@ -320,8 +321,7 @@ func (n *Nodes) controlPlane(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Permit tells a node what to do, if nobody has told it anything else since it
-// was looked at.
+// Permit writes the run of a node, if its NodeUpdate has not changed since it was read.
 func (n *Nodes) Permit(ctx context.Context, r Roll, w *workloads.Workload, step track.NodeStep) error {
 	nu := &v1alpha1.NodeUpdate{}
 	if err := n.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: step.Node}, nu); err != nil {
@@ -330,13 +330,13 @@ func (n *Nodes) Permit(ctx context.Context, r Roll, w *workloads.Workload, step 
 	have := nu.Spec.Run
 	ours := have != nil && have.Name == r.name() && have.UID == r.uid(w)
 	switch {
-	case have != nil && !ours && !over(nu), ours && have.Attempt >= step.Attempt, step.Undo && !ours:
-		return nil // it is looked at again
+	case have != nil && !ours && !runEnded(nu), ours && have.Attempt >= step.Attempt, step.Undo && !ours:
+		return nil // the next reconcile reads it again
 	}
 	run := r.permission(w, step)
 	if step.Undo {
 		run = have.DeepCopy()
-		run.Attempt, run.Undo, run.Cause = step.Attempt, true, text.Truncate(step.Because, longReason)
+		run.Attempt, run.Undo, run.Cause = step.Attempt, true, text.Truncate(step.UndoReason, longReason)
 	}
 	return n.write(ctx, nu, run)
 }
@@ -353,9 +353,9 @@ func (r Roll) permission(w *workloads.Workload, step track.NodeStep) *v1alpha1.N
 			p.Was[c.Name] = c.Image
 		}
 	}
-	s := v1alpha1.UpdateStep{ID: "static-pod", Updater: model.UpdaterStaticPod, Verb: "write", To: or(r.Approved.Long, r.Approved.Tag), Params: p.Params(),
-		// The updater has its own limit, and puts back what it wrote. This is for one
-		// that never gets as far.
+	s := v1alpha1.UpdateStep{ID: "static-pod", Updater: model.UpdaterStaticPod, Verb: "write", To: orDefault(r.Approved.Long, r.Approved.Tag), Params: p.Params(),
+		// The updater has its own limit, and restores the manifest. This deadline is for an
+		// updater that does not reach its limit.
 		DeadlineSeconds: 4*r.Object.Spec.ReadySeconds + 120}
 	data, err := json.Marshal(s)
 	if err != nil { // of strings and numbers
@@ -364,7 +364,7 @@ func (r Roll) permission(w *workloads.Workload, step track.NodeStep) *v1alpha1.N
 	return &v1alpha1.NodeRun{Name: r.name(), UID: r.uid(w), PlanDigest: model.DigestOf(data), Attempt: step.Attempt, Steps: []v1alpha1.UpdateStep{s}}
 }
 
-// write a node's run over what was looked at.
+// write applies a node's run to the NodeUpdate that was read.
 func (n *Nodes) write(ctx context.Context, nu *v1alpha1.NodeUpdate, run *v1alpha1.NodeRun) error {
 	o, err := ssaOver(nu, run)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// settle is how long changes are gathered before a look.
-	settle = 2 * time.Second
+	// debounce is how long changes are gathered before a look.
+	debounce = 2 * time.Second
 	// sweepEvery is how often the Machines and NodePools that are held are listed.
 	sweepEvery = 30 * time.Second
 	// missingFor is how long a kind that the cluster does not have is not asked
@@ -45,19 +45,18 @@ var (
 
 // Reconciler holds and restores.
 type Reconciler struct {
-	// Client writes, and reads nodes where there is no Roster; Live reads from the
-	// API server.
+	// Client writes, and reads nodes if Nodes is nil; Live reads from the API server.
 	Client client.Client
 	Live   client.Reader
-	// Index of the nodes; Setup makes one.
-	Nodes *nodeindex.Index
+	// Nodes reads the node index; Setup sets it.
+	Nodes *nodeindex.Reader
 	// WithoutMachines: this installation has no right on Machines of Cluster API.
 	WithoutMachines bool
 	Now             func() time.Time
 
-	// known has what the decision needs of each node; nil of one that is of no
+	// nodeRows has what the decision needs of each node; nil of one that is of no
 	// interest.
-	known nodeindex.Row[*Node]
+	nodeRows nodeindex.Row[*Node]
 
 	mu sync.Mutex
 	// missing kinds, and when they were asked for. Only ever a reason not to ask.
@@ -65,16 +64,13 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
-	r.Nodes = nodeindex.New()
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times) error {
 	never := func(_, _ *v1alpha1.NodeUpdate) bool { return false }
-	if err := r.Nodes.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: never}); err != nil {
-		return err
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("neighbours").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		WatchesRawSource(source.Channel(r.Nodes.Changed(), queue.Debounce("neighbours", settle))).
-		Watches(&v1alpha1.ClusterUpdate{}, queue.Debounce("neighbours", settle), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
-		Complete(times.Of("neighbours", r))
+	r.Nodes = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: never})
+	return ctrl.NewControllerManagedBy(mgr).Named("interlocks").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
+		WatchesRawSource(source.Channel(r.Nodes.Changed(), queue.Debounce("interlocks", debounce))).
+		Watches(&v1alpha1.ClusterUpdate{}, queue.Debounce("interlocks", debounce), builder.WithPredicates(predicate.Funcs{UpdateFunc: updateChanged})).
+		Complete(times.Of("interlocks", r))
 }
 
 // nodeChanged: a mark or a record came or went.
@@ -97,7 +93,7 @@ func running(u *v1alpha1.ClusterUpdate) bool {
 // Reconcile makes what is held what running updates own.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if r.Nodes != nil && !r.Nodes.Synced() {
-		return ctrl.Result{RequeueAfter: settle}, nil
+		return ctrl.Result{RequeueAfter: debounce}, nil
 	}
 	in, err := r.gather(ctx)
 	if err != nil {
@@ -105,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	var errs []error
 	for _, a := range Decide(in) {
-		if err := r.act(ctx, a, in); err != nil {
+		if err := r.runAction(ctx, a, in); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -124,6 +120,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 func (r *Reconciler) gather(ctx context.Context) (Input, error) {
 	in := Input{Now: r.Now(), Running: map[string]bool{}}
+	// The nodes come first: an update whose mark they show is then in the list.
+	nodes, err := r.allNodes(ctx)
+	if err != nil {
+		return in, err
+	}
 	// Read from the API server: a cache that does not show a start yet would have
 	// its holds restored.
 	var moves v1alpha1.ClusterUpdateList
@@ -135,27 +136,22 @@ func (r *Reconciler) gather(ctx context.Context) (Input, error) {
 			in.Running[string(moves.Items[i].UID)] = true
 		}
 	}
-	var err error
-	if in.Nodes, err = r.nodes(ctx, in.Running); err != nil {
+	if in.Nodes, err = r.nodes(ctx, nodes, in.Running); err != nil {
 		return in, err
 	}
-	if in.Machines, err = r.held(ctx, machineKind); err != nil {
+	if in.Machines, err = r.listHeld(ctx, machineKind); err != nil {
 		return in, err
 	}
-	in.NodePools, err = r.held(ctx, nodePoolKind)
+	in.NodePools, err = r.listHeld(ctx, nodePoolKind)
 	return in, err
 }
 
 // nodes are those with a mark or a record.
-func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node, error) {
-	seen, err := r.seen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.known.Under(nil, seen.Edition, seen.Nodes)
+func (r *Reconciler) nodes(ctx context.Context, seen *nodeindex.View, running map[string]bool) ([]Node, error) {
+	r.nodeRows.Under(nil, seen.Edition, seen.Nodes)
 	var out []Node
 	for i, node := range seen.Nodes {
-		kept, same := r.known.At(i, node, nil)
+		kept, same := r.nodeRows.At(i, node, nil)
 		if !same {
 			*kept = nodeOf(node)
 		}
@@ -164,7 +160,7 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 		}
 		n := **kept
 		if n.MarkedBy != "" && !running[n.MarkedBy] {
-			busy, err := r.busy(ctx, n)
+			busy, err := r.isBusy(ctx, n)
 			if err != nil {
 				return nil, err
 			}
@@ -175,10 +171,10 @@ func (r *Reconciler) nodes(ctx context.Context, running map[string]bool) ([]Node
 	return out, nil
 }
 
-// seen are all nodes; nobody changes them.
-func (r *Reconciler) seen(ctx context.Context) (*nodeindex.View, error) {
+// allNodes are all nodes. Do not change them.
+func (r *Reconciler) allNodes(ctx context.Context) (*nodeindex.View, error) {
 	if r.Nodes != nil {
-		return r.Nodes.Refresh(r.Now()), nil
+		return r.Nodes.Refresh(), nil
 	}
 	var l corev1.NodeList
 	if err := r.Client.List(ctx, &l); err != nil {
@@ -213,9 +209,9 @@ func markedBy(annotations map[string]string) string {
 	return ""
 }
 
-// busy reports whether a node still runs steps for the update that has marked
+// isBusy reports whether a node still runs steps for the update that has marked
 // it: one that was deleted in the middle.
-func (r *Reconciler) busy(ctx context.Context, n Node) (bool, error) {
+func (r *Reconciler) isBusy(ctx context.Context, n Node) (bool, error) {
 	var nu v1alpha1.NodeUpdate
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: n.Name}, &nu)
 	if err != nil {
@@ -257,11 +253,11 @@ func (r *Reconciler) changeKind(ctx context.Context, gk schema.GroupKind, key cl
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
-	return r.change(ctx, u, key, how)
+	return r.changeObject(ctx, u, key, how)
 }
 
-// held lists the objects of a kind with our label.
-func (r *Reconciler) held(ctx context.Context, gk schema.GroupKind) ([]Object, error) {
+// listHeld lists the objects of a kind with our label.
+func (r *Reconciler) listHeld(ctx context.Context, gk schema.GroupKind) ([]Object, error) {
 	gvk, has, err := r.kindOf(gk)
 	if err != nil || !has {
 		return nil, err

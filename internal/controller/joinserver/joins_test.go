@@ -108,7 +108,7 @@ func (s *site) token(pool string, life time.Duration) string {
 	if strings.Contains(fmt.Sprint(made), token) {
 		s.t.Error("the record holds the token")
 	}
-	if err := s.admin.Create(context.Background(), made); err != nil {
+	if err := s.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: made}); err != nil {
 		s.t.Fatal(err)
 	}
 	return token
@@ -140,7 +140,7 @@ func TestJoins(t *testing.T) {
 	}{
 		"a token that was used":          {good, "10.0.0.2", accept3, "Ignition/2.20.0", http.StatusForbidden, "make another", "core"},
 		"the same machine asks again":    {good, "10.0.0.1", accept3, "Ignition/2.20.0", http.StatusOK, "core", "\x00"},
-		"a token that nobody made":       {strings.Repeat("A", 43), "10.0.0.2", accept3, "Ignition/2.20.0", http.StatusForbidden, "not known", "core"},
+		"a token that does not exist":    {strings.Repeat("A", 43), "10.0.0.2", accept3, "Ignition/2.20.0", http.StatusForbidden, "not known", "core"},
 		"no token":                       {"", "10.0.0.2", accept3, "Ignition/2.20.0", http.StatusForbidden, "not known", "core"},
 		"a path for a token":             {"..%2f..%2fx", "10.0.0.2", accept3, "Ignition/2.20.0", http.StatusForbidden, "not known", "core"},
 		"a token that has ended":         {s.token("worker", -time.Second), "10.0.0.2", accept3, "Ignition/2.20.0", http.StatusForbidden, "has ended", "core"},
@@ -243,7 +243,7 @@ func TestServesWithItsOwnCertificate(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	keeper := s.server.Listen(address)
-	if err := keeper.Keep(ctx); err != nil {
+	if err := keeper.Sync(ctx); err != nil {
 		t.Fatal(err)
 	}
 	go func() { done <- s.server.Start(ctx) }()

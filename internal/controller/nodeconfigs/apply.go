@@ -12,16 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// contentRest is how long a Content that nobody names stays.
+// contentRest is how long an unreferenced Content stays.
 const contentRest = 10 * time.Minute
 
 // writeNodes names every node's configuration in its NodeUpdate, after the
 // Content it names. A node with a problem keeps the configuration it had.
-func (r *Reconciler) writeNodes(ctx context.Context, w *configSnapshot, d *outcome) error {
+func (r *Reconciler) writeNodes(ctx context.Context, w *configSnapshot, d *nodeTargets) error {
 	var errs []error
 	for i, n := range w.nodes {
 		name := n.Name
@@ -50,7 +51,7 @@ func (r *Reconciler) content(ctx context.Context, w *configSnapshot, want *rende
 	return err
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, w *configSnapshot, d *outcome) error {
+func (r *Reconciler) writeStatus(ctx context.Context, w *configSnapshot, d *nodeTargets) error {
 	var errs []error
 	for i := range w.configs {
 		c := &w.configs[i]
@@ -63,7 +64,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *configSnapshot, d *outc
 	return errors.Join(errs...)
 }
 
-func (w *configSnapshot) status(c *v1alpha1.NodeConfig, d *outcome) v1alpha1.NodeConfigStatus {
+func (w *configSnapshot) status(c *v1alpha1.NodeConfig, d *nodeTargets) v1alpha1.NodeConfigStatus {
 	st := v1alpha1.NodeConfigStatus{ObservedGeneration: c.Generation, Nodes: d.matched[c.Name], Current: d.current[c.Name]}
 	st.Conditions = append(st.Conditions, c.Status.Conditions...)
 	set := func(kind string, is bool, reason, message string) {
@@ -88,9 +89,9 @@ func (w *configSnapshot) status(c *v1alpha1.NodeConfig, d *outcome) v1alpha1.Nod
 	return st
 }
 
-// sweep deletes rendered configurations that nobody names. While an update
-// runs none is deleted: its plan names them, and no node may lose its share.
-func (r *Reconciler) sweep(ctx context.Context, w *configSnapshot, d *outcome) error {
+// sweep deletes unreferenced rendered configurations. While an update runs it deletes
+// none: the plan of the update refers to them.
+func (r *Reconciler) sweep(ctx context.Context, w *configSnapshot, d *nodeTargets) error {
 	if w.moving {
 		return nil
 	}
@@ -98,7 +99,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *configSnapshot, d *outcome) e
 	for _, v := range d.byNode {
 		named[v.name] = true
 	}
-	for _, nu := range w.updates { // also of nodes that have left: they may come back
+	for nu := range nodeindex.AllUpdates(w.reports, w.departed) { // nodes that have left may return
 		named[nu.Spec.Config] = true
 		if nu.Spec.Run == nil {
 			continue

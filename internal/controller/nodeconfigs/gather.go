@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -20,12 +19,12 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
-// configSnapshot is everything that is looked at, by name.
+// configSnapshot is the input of one reconcile, by name.
 type configSnapshot struct {
 	now      time.Time
-	nodes    []*corev1.Node // shared with the cache, as are the reports
+	nodes    []*corev1.Node // of the index, as are the reports: do not change them
 	reports  []*v1alpha1.NodeUpdate
-	updates  map[string]*v1alpha1.NodeUpdate // also of nodes that have left
+	departed []*v1alpha1.NodeUpdate // of nodes that have left
 	edition  int
 	configs  []v1alpha1.NodeConfig
 	pools    []v1alpha1.UpdatePool
@@ -50,8 +49,8 @@ func (r *Reconciler) gather(ctx context.Context) (*configSnapshot, error) {
 		}
 	}
 	now := r.Now()
-	v := r.nodes.Refresh(now)
-	w := &configSnapshot{now: now, nodes: v.Nodes, reports: v.Reports, updates: v.Updates, edition: v.Edition, configs: configs.Items, pools: pools.Items,
+	v := r.nodes.Refresh()
+	w := &configSnapshot{now: now, nodes: v.Nodes, reports: v.Reports, departed: v.Departed, edition: v.Edition, configs: configs.Items, pools: pools.Items,
 		contents: map[string]*v1alpha1.Content{}, sources: map[string]nodeconfig.Source{}}
 	sortConfigs(w.configs)
 	for i := range contents.Items {
@@ -77,7 +76,7 @@ func sortConfigs(list []v1alpha1.NodeConfig) {
 // Sources are the plain values of NodeConfigs by name, with the contents of their
 // files; live reads ConfigMaps past the cache.
 func Sources(ctx context.Context, live client.Reader, configs []v1alpha1.NodeConfig) (map[string]nodeconfig.Source, error) {
-	maps := &configMaps{live: live, read: map[string]*corev1.ConfigMap{}}
+	maps := &configMaps{live: live, read: map[string]*convert.ConfigMap{}}
 	out := map[string]nodeconfig.Source{}
 	for i := range configs {
 		if c := &configs[i]; c.DeletionTimestamp.IsZero() {
@@ -94,23 +93,24 @@ func Sources(ctx context.Context, live client.Reader, configs []v1alpha1.NodeCon
 // configMaps are read once per look.
 type configMaps struct {
 	live client.Reader
-	read map[string]*corev1.ConfigMap
+	read map[string]*convert.ConfigMap
 }
 
-func (m *configMaps) get(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+func (m *configMaps) get(ctx context.Context, name string) (*convert.ConfigMap, error) {
 	if cm, ok := m.read[name]; ok {
 		return cm, nil
 	}
-	cm := &corev1.ConfigMap{}
-	err := m.live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, cm)
-	if apierrors.IsNotFound(err) {
-		cm, err = nil, nil
-	}
-	if err != nil {
+	var cm corev1.ConfigMap
+	var data *convert.ConfigMap
+	err := m.live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &cm)
+	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", v1alpha1.NodesNamespace, name, err)
 	}
-	m.read[name] = cm
-	return cm, nil
+	if err == nil {
+		data = &convert.ConfigMap{Data: cm.Data, BinaryData: cm.BinaryData}
+	}
+	m.read[name] = data
+	return data, nil
 }
 
 // matches reports whether a NodeConfig is for a node.
@@ -132,32 +132,32 @@ type rendered struct {
 	data     string
 	config   model.NodeConfig
 	fields   map[string]string // that config wants
-	verdicts []model.Verdict
+	verdicts []model.Blocker
 }
 
-// outcome of a look: what every node is to be told.
-type outcome struct {
+// nodeTargets is the result of a reconcile: the configuration of every node.
+type nodeTargets struct {
 	// byNode is in the order of the nodes.
 	byNode []*rendered
 	// of every NodeConfig: how many nodes it matches, how many are as it wants,
 	// the first problem.
 	matched, current map[string]int32
-	problem          map[string]*model.Verdict
+	problem          map[string]*model.Blocker
 }
 
-// share is what is remembered of a node until it changes.
-type share struct {
+// nodeMatch is what is remembered of a node until it changes.
+type nodeMatch struct {
 	// set of the NodeConfigs that match it.
-	set *set
+	set *configSet
 	// same reports whether it is as the rendered configuration of this name wants.
 	same bool
 	name string
-	// known is false before that was looked at.
+	// known is false before the first comparison.
 	known bool
 }
 
-// set of NodeConfigs for nodes of one pool, with what they come to in this look.
-type set struct {
+// configSet of NodeConfigs for nodes of one pool, with what they come to in this look.
+type configSet struct {
 	names []string
 	pool  string
 	nodes int32
@@ -165,16 +165,16 @@ type set struct {
 	*rendered
 }
 
-func (w *configSnapshot) decide(memory *memory) *outcome {
-	sets := memory.under(w)
-	d := &outcome{byNode: make([]*rendered, len(w.nodes)), matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Verdict{}}
+func (w *configSnapshot) decide(memory *matchCache) *nodeTargets {
+	sets := memory.refresh(w)
+	d := &nodeTargets{byNode: make([]*rendered, len(w.nodes)), matched: map[string]int32{}, current: map[string]int32{}, problem: map[string]*model.Blocker{}}
 	for _, s := range sets {
 		s.nodes, s.same, s.rendered = 0, 0, nil
 	}
 	for i, n := range w.nodes {
 		x, unchanged := memory.row.At(i, n, w.reports[i])
 		if !unchanged {
-			*x = share{set: memory.setOf(w, n)}
+			*x = nodeMatch{set: memory.setOf(w, n)}
 		}
 		if x.set.rendered == nil {
 			x.set.rendered = w.render(x.set.names, x.set.pool)
@@ -191,21 +191,21 @@ func (w *configSnapshot) decide(memory *memory) *outcome {
 	}
 	for _, key := range slices.Sorted(maps.Keys(sets)) {
 		if s := sets[key]; s.nodes > 0 {
-			d.count(s)
+			d.addSet(s)
 		}
 	}
 	return d
 }
 
-// memory has what nodes come to, from one look to the next.
-type memory struct {
-	row  nodeindex.Row[share]
+// matchCache has what nodes come to, from one look to the next.
+type matchCache struct {
+	row  nodeindex.Row[nodeMatch]
 	seen string
-	sets map[string]*set
+	sets map[string]*configSet
 }
 
-// under takes in the NodeConfigs and pools as they select now.
-func (m *memory) under(w *configSnapshot) map[string]*set {
+// refresh takes in the NodeConfigs and pools as they select now.
+func (m *matchCache) refresh(w *configSnapshot) map[string]*configSet {
 	var b strings.Builder
 	for i := range w.configs {
 		c := &w.configs[i]
@@ -215,14 +215,14 @@ func (m *memory) under(w *configSnapshot) map[string]*set {
 		fmt.Fprintf(&b, "%s %d,", w.pools[i].UID, w.pools[i].Generation)
 	}
 	if seen := b.String(); m.sets == nil || m.seen != seen {
-		m.seen, m.sets = seen, map[string]*set{}
+		m.seen, m.sets = seen, map[string]*configSet{}
 	}
 	m.row.Under(m.seen, w.edition, w.nodes)
 	return m.sets
 }
 
 // setOf is the set of the NodeConfigs that match a node, and of its pool.
-func (m *memory) setOf(w *configSnapshot, n *corev1.Node) *set {
+func (m *matchCache) setOf(w *configSnapshot, n *corev1.Node) *configSet {
 	var names []string
 	for j := range w.configs {
 		if c := &w.configs[j]; c.DeletionTimestamp.IsZero() && w.matches(c, n) {
@@ -232,7 +232,7 @@ func (m *memory) setOf(w *configSnapshot, n *corev1.Node) *set {
 	pool := w.poolOf(n)
 	key := pool + "/" + strings.Join(names, " ")
 	if m.sets[key] == nil {
-		m.sets[key] = &set{names: names, pool: pool}
+		m.sets[key] = &configSet{names: names, pool: pool}
 	}
 	return m.sets[key]
 }
@@ -266,7 +266,7 @@ func (r *rendered) wants(have map[string]string) bool {
 	return true
 }
 
-func (d *outcome) count(s *set) {
+func (d *nodeTargets) addSet(s *configSet) {
 	for _, name := range s.names {
 		d.matched[name] += s.nodes
 		d.current[name] += s.same
@@ -278,7 +278,7 @@ func (d *outcome) count(s *set) {
 	}
 }
 
-// concerns: a conflict is said of both NodeConfigs.
-func concerns(v *model.Verdict, name string) bool {
+// concerns reports whether a blocker is about a NodeConfig; a conflict is about both.
+func concerns(v *model.Blocker, name string) bool {
 	return v.Object == "" || v.Object == "NodeConfig/"+name || v.Reason == v1alpha1.ReasonConfigConflict && slices.Contains(strings.Fields(v.Message), name)
 }

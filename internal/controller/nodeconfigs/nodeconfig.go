@@ -24,14 +24,13 @@ import (
 const FieldOwner = v1alpha1.FieldOwnerController + "-config"
 
 const (
-	// settle is how long events are collected before everything is looked at.
+	// settle is how long events are collected before a reconcile.
 	settle = 300 * time.Millisecond
-	// recheck is how often it is looked at without an event: ConfigMaps are not
-	// watched.
+	// recheck is the interval of reconciles without an event: ConfigMaps are not watched.
 	recheck = 30 * time.Second
 )
 
-// Reconciler looks at all nodes at once: most of them share one configuration.
+// Reconciler handles all nodes at once: most of them share one configuration.
 type Reconciler struct {
 	Client client.Client
 	// Live reads ConfigMaps past the cache.
@@ -41,16 +40,13 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	nodes  *nodeindex.Index
-	memory memory
+	nodes  *nodeindex.Reader
+	memory matchCache
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times) error {
-	r.nodes = nodeindex.New()
-	if err := r.nodes.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: updateChanged}); err != nil {
-		return err
-	}
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times) error {
+	r.nodes = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: updateChanged})
 	all := queue.DebounceBy("nodeconfig", func() time.Duration { return max(settle, queue.DebounceDelay(r.nodes.Size())) })
 	b := ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		Watches(&v1alpha1.NodeConfig{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -76,7 +72,7 @@ func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
 	return nu.Status.Observed.Fields
 }
 
-// Reconcile looks at everything and writes what differs.
+// Reconcile renders the configurations of all nodes and writes the differences.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if !r.nodes.Synced() {
 		return ctrl.Result{RequeueAfter: settle}, nil

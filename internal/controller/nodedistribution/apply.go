@@ -14,7 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// contentRest is how long a Content that nobody names stays.
+// contentRest is how long an unreferenced Content stays.
 const contentRest = 10 * time.Minute
 
 // apply decides and writes, in an order that a crash cannot hurt: what is
@@ -29,13 +29,13 @@ func (r *Reconciler) apply(ctx context.Context, w *fleetSnapshot) error {
 	people := w.peopleApproved()
 	approvals := map[string]approval{}
 	for d := range w.digests(media) {
-		approvals[d] = w.approve(d, people, trust, media[d])
+		approvals[d] = w.approvalOf(d, people, trust, media[d])
 	}
-	r.Headers.Keep(w.headersWanted(approvals))
+	r.Headers.Retain(w.headersWanted(approvals))
 	order := w.order(approvals)
-	holds := w.newHolding(order)
+	holds := w.newPinSetBuilder(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
-	want := &wanted{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.refresh(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}
+	want := &desiredState{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.refresh(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}
 	var stale []staleNode
 	stale, r.more = r.stale(w, want)
 	waiting, doorErr := r.applyTaints(ctx, w, want)
@@ -47,9 +47,9 @@ func (r *Reconciler) apply(ctx context.Context, w *fleetSnapshot) error {
 	return errors.Join(
 		doorErr,
 		r.makeBundles(ctx, w, media),
-		r.dropFound(ctx, w, media),
+		r.deleteDiscovered(ctx, w, media),
 		r.makeSets(ctx, w, order),
-		r.writeSpecs(ctx, w, contents, without(stale, waiting)),
+		r.writeSpecs(ctx, w, contents, withoutWaiting(stale, waiting)),
 		r.writeBundles(ctx, w, approvals, media),
 		r.writeSets(ctx, w),
 		r.writePolicies(ctx, w),
@@ -59,8 +59,8 @@ func (r *Reconciler) apply(ctx context.Context, w *fleetSnapshot) error {
 
 type content struct{ kind, data string }
 
-// digests are all that somebody talks about.
-func (w *fleetSnapshot) digests(media map[string]*found) map[string]bool {
+// digests are all bundle digests that an object or a medium names.
+func (w *fleetSnapshot) digests(media map[string]*mediaBundle) map[string]bool {
 	out := map[string]bool{}
 	for d := range media {
 		out[d] = true
@@ -94,7 +94,7 @@ func (r *Reconciler) makeSets(ctx context.Context, w *fleetSnapshot, approved []
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.FieldOwnerController}},
 			&v1alpha1.PinnedImageSetSpec{Bundle: d, AllOfBundle: true}))
 	}
-	gone, err := r.unused(ctx, w, w.letGo(approved))
+	gone, err := r.unusedSets(ctx, w, w.removableSets(approved))
 	errs = append(errs, err)
 	for _, s := range gone {
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion})))
@@ -102,12 +102,11 @@ func (r *Reconciler) makeSets(ctx context.Context, w *fleetSnapshot, approved []
 	return errors.Join(errs...)
 }
 
-// sweep deletes the NodeUpdates of nodes that left, and Contents that nobody
-// names any more.
+// sweep deletes the NodeUpdates of nodes that left, and unreferenced Contents.
 func (r *Reconciler) sweep(ctx context.Context, w *fleetSnapshot, contents map[string]content) error {
 	named := w.named(contents)
 	var errs []error
-	for _, nu := range w.orphans() {
+	for _, nu := range w.departed {
 		named[nu.Spec.Pins], named[nu.Spec.Trust] = true, true
 		errs = append(errs, client.IgnoreNotFound(r.Client.Delete(ctx, nu)))
 	}
@@ -122,8 +121,8 @@ func (r *Reconciler) sweep(ctx context.Context, w *fleetSnapshot, contents map[s
 	return errors.Join(errs...)
 }
 
-// named are the Contents that something needs: what is written now, plans and
-// their parts, and what nodes were told.
+// named are the Contents in use: those of this reconcile, plans and their parts, and those
+// in the desired state of nodes.
 func (w *fleetSnapshot) named(contents map[string]content) map[string]bool {
 	named := map[string]bool{}
 	for name := range contents {
@@ -141,19 +140,4 @@ func (w *fleetSnapshot) named(contents map[string]content) map[string]bool {
 		named[g.hold], named[g.trust] = true, true
 	}
 	return named
-}
-
-// orphans are the NodeUpdates of nodes that left. If every one belongs to a node,
-// nobody looks for them by name.
-func (w *fleetSnapshot) orphans() []*v1alpha1.NodeUpdate {
-	if w.countKinds().reports == len(w.updates) {
-		return nil
-	}
-	var out []*v1alpha1.NodeUpdate
-	for name, nu := range w.updates {
-		if w.byName[name] == nil {
-			out = append(out, nu)
-		}
-	}
-	return out
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// maxBundles that a node is told of.
+// maxBundles is how many bundles the desired state of a node lists.
 const maxBundles = 8
 
 // trust is what the policies say together.
 func (w *fleetSnapshot) trust() model.Trust { return convert.TrustList(w.policies) }
 
-// found is a bundle on media that are plugged in.
-type found struct {
+// mediaBundle is a bundle on media that are plugged in.
+type mediaBundle struct {
 	digest, name, version string
 	at                    []v1alpha1.BundleLocation
 	// signedBy as the agents say; the controller looks itself before it believes it.
@@ -27,8 +27,8 @@ type found struct {
 }
 
 // foundBundles lists what is plugged in, by digest.
-func (w *fleetSnapshot) foundBundles() map[string]*found {
-	out := map[string]*found{}
+func (w *fleetSnapshot) foundBundles() map[string]*mediaBundle {
+	out := map[string]*mediaBundle{}
 	for _, i := range w.countKinds().media {
 		n := w.nodes[i]
 		for _, m := range w.reports[i].Status.Media {
@@ -37,7 +37,7 @@ func (w *fleetSnapshot) foundBundles() map[string]*found {
 			}
 			f := out[m.Digest]
 			if f == nil {
-				f = &found{digest: m.Digest, name: m.Name, version: m.Version, signedBy: m.SignedBy}
+				f = &mediaBundle{digest: m.Digest, name: m.Name, version: m.Version, signedBy: m.SignedBy}
 				out[m.Digest] = f
 			}
 			f.at = append(f.at, v1alpha1.BundleLocation{Node: n.Name, Device: m.Device})
@@ -74,8 +74,8 @@ type approval struct {
 	candidate []string
 }
 
-// approve decides for one digest. approvedDigests are those that people named.
-func (w *fleetSnapshot) approve(digest string, people []string, trust model.Trust, f *found) approval {
+// approvalOf decides for one digest. approvedDigests are those that people named.
+func (w *fleetSnapshot) approvalOf(digest string, people []string, trust model.Trust, f *mediaBundle) approval {
 	if slices.Contains(trust.RevokedDigests, digest) {
 		return approval{reason: v1alpha1.ReasonBundleRevoked, message: "bundle " + digest + " is revoked by a TrustPolicy",
 			fix: "bring another bundle, or remove the digest from revokedDigests"}
@@ -99,25 +99,25 @@ func (w *fleetSnapshot) approve(digest string, people []string, trust model.Trus
 
 // evaluateBundle decides over a bundle whose header is here: its signatures count, not
 // what an agent says of them.
-func (w *fleetSnapshot) evaluateBundle(h *bundle.Header, people []string, trust model.Trust, f *found) approval {
+func (w *fleetSnapshot) evaluateBundle(h *bundle.Header, people []string, trust model.Trust, f *mediaBundle) approval {
 	d := bundle.Decide(h, people, trust, w.refit)
 	switch {
 	case d.Allowed && d.By == bundle.ByDigest:
 		return approval{ok: true, reason: v1alpha1.ReasonApprovedByDigest, signedBy: d.SignedBy}
 	case d.Allowed:
 		return approval{ok: true, reason: v1alpha1.ReasonApprovedByKey, signedBy: d.SignedBy}
-	case d.Verdict.Reason == v1alpha1.ReasonDigestMismatch || d.Verdict.Reason == v1alpha1.ReasonBundleNotApproved:
+	case d.Blocker.Reason == v1alpha1.ReasonDigestMismatch || d.Blocker.Reason == v1alpha1.ReasonBundleNotApproved:
 		a := w.awaiting(h.Digest, f)
 		a.signedBy = d.SignedBy
 		return a
 	}
-	return approval{reason: d.Verdict.Reason, message: d.Verdict.Message, fix: d.Verdict.Fix, signedBy: d.SignedBy}
+	return approval{reason: d.Blocker.Reason, message: d.Blocker.Message, fix: d.Blocker.Fix, signedBy: d.SignedBy}
 }
 
-func (w *fleetSnapshot) awaiting(digest string, f *found) approval {
-	a := approval{reason: v1alpha1.ReasonAwaitingApproval, message: "nobody approved bundle " + digest, fix: "set spec.digest to " + digest}
+func (w *fleetSnapshot) awaiting(digest string, f *mediaBundle) approval {
+	a := approval{reason: v1alpha1.ReasonAwaitingApproval, message: "bundle " + digest + " is not approved", fix: "set spec.digest to " + digest}
 	if f != nil && len(f.at) > 0 {
-		a.message = fmt.Sprintf("found %s on %s %s; nobody approved it", digest, f.at[0].Node, f.at[0].Device)
+		a.message = fmt.Sprintf("found %s on %s %s; it is not approved", digest, f.at[0].Node, f.at[0].Device)
 	}
 	if w.trust().RequireSignatures {
 		a.reason, a.fix = v1alpha1.ReasonSignaturesRequired, "have it signed by enough keys of one TrustPolicy (refit bundle sign), and plug the medium in"

@@ -40,10 +40,10 @@ func bundlesOf(t *testing.T, c client.Client) []v1alpha1.Bundle {
 func digestNumber(i int) string { return fmt.Sprintf("sha256:%064x", i) }
 
 // mediaOf are bundles that one node says it found.
-func mediaOf(node string, from, n int) map[string]*found {
-	out := map[string]*found{}
+func mediaOf(node string, from, n int) map[string]*mediaBundle {
+	out := map[string]*mediaBundle{}
 	for i := from; i < from+n; i++ {
-		out[digestNumber(i)] = &found{digest: digestNumber(i), name: "kubernetes", version: "1.36.3", at: []v1alpha1.BundleLocation{{Node: node, Device: "/dev/sdb"}}}
+		out[digestNumber(i)] = &mediaBundle{digest: digestNumber(i), name: "kubernetes", version: "1.36.3", at: []v1alpha1.BundleLocation{{Node: node, Device: "/dev/sdb"}}}
 	}
 	return out
 }
@@ -78,13 +78,13 @@ func TestFoundBundlesAreLimited(t *testing.T) {
 			if err := r.makeBundles(t.Context(), w, mediaOf(fmt.Sprint("n", node), 1000*node+8*round, 8)); err != nil {
 				t.Fatal(err)
 			}
-			if on := len(bundlesOf(t, c)); node == 0 && on != mostFoundOn {
+			if on := len(bundlesOf(t, c)); node == 0 && on != maxDiscoveredPerNode {
 				t.Fatalf("round %d: %d bundles of one node", round, on)
 			}
 		}
 	}
-	if n := len(bundlesOf(t, c)); n != mostFound {
-		t.Errorf("%d bundles in all, want %d", n, mostFound)
+	if n := len(bundlesOf(t, c)); n != maxDiscovered {
+		t.Errorf("%d bundles in all, want %d", n, maxDiscovered)
 	}
 }
 
@@ -98,18 +98,18 @@ func TestFoundBundlesThatAreGoneAreDeleted(t *testing.T) {
 	start := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	look := func(after time.Duration) {
 		t.Helper()
-		w := &fleetSnapshot{now: start.Add(after), bundles: bundlesOf(t, c), updates: map[string]*v1alpha1.NodeUpdate{
-			"n1": {Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{}, Bundles: []string{digestNumber(4)}}}}}
-		if err := r.dropFound(t.Context(), w, mediaOf("n1", 3, 1)); err != nil {
+		w := &fleetSnapshot{now: start.Add(after), bundles: bundlesOf(t, c), reports: []*v1alpha1.NodeUpdate{
+			{Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{}, Bundles: []string{digestNumber(4)}}}}}
+		if err := r.deleteDiscovered(t.Context(), w, mediaOf("n1", 3, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	look(0)
-	look(foundRest - time.Second)
+	look(discoveredRetention - time.Second)
 	if n := len(bundlesOf(t, c)); n != 5 {
 		t.Fatalf("%d bundles are left before the time", n)
 	}
-	look(foundRest)
+	look(discoveredRetention)
 	for _, left := range bundlesOf(t, c) {
 		if left.Name == "gone" {
 			t.Error("it stays")

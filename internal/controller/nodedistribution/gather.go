@@ -17,15 +17,16 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// fleetSnapshot is everything that is looked at, sorted by name.
+// fleetSnapshot is the input of one reconcile, sorted by name.
 type fleetSnapshot struct {
-	now     time.Time
-	nodes   []*corev1.Node // shared with the cache, as are the updates
-	byName  map[string]*corev1.Node
-	updates map[string]*v1alpha1.NodeUpdate // by node
-	// reports are the same in the order of the nodes; edition names that order.
+	now time.Time
+	// nodes are sorted by name; reports are their NodeUpdates in the same order, which
+	// edition names. They belong to the index: do not change them.
+	nodes   []*corev1.Node
 	reports []*v1alpha1.NodeUpdate
 	edition int
+	// departed are the NodeUpdates of nodes that have left.
+	departed []*v1alpha1.NodeUpdate
 	// kinds counts the nodes by kind, counted is its result for this snapshot.
 	kinds    *kindIndex
 	counted  *kindCounts
@@ -35,12 +36,12 @@ type fleetSnapshot struct {
 	moves    []v1alpha1.ClusterUpdate
 	pools    []v1alpha1.UpdatePool
 	contents map[string]*v1alpha1.Content
-	// kept says why sets stay that could go, by their names.
-	kept map[string]string
-	// doors are pools that want nodes to hold first.
-	doors     []taintingPool
-	lists     map[string]model.HoldList // of contents, as they were read
-	selectors nodeindex.Selectors
+	// keptReasons says why sets stay that could go, by their names.
+	keptReasons map[string]string
+	// taintingPools are pools that want nodes to hold first.
+	taintingPools []taintingPool
+	lists         map[string]model.PinSet // of contents, as they were read
+	selectors     nodeindex.Selectors
 	// header answers for a bundle: the header, or why there is none.
 	header func(digest string) (*bundle.Header, error)
 	refit  string
@@ -48,8 +49,8 @@ type fleetSnapshot struct {
 
 func (r *Reconciler) gather(ctx context.Context) (*fleetSnapshot, error) {
 	now := r.Now()
-	v := r.nodes.Refresh(now)
-	w := &fleetSnapshot{now: now, nodes: v.Nodes, byName: v.ByName, updates: v.Updates, reports: v.Reports, edition: v.Edition, kinds: &r.kinds, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	v := r.nodes.Refresh()
+	w := &fleetSnapshot{now: now, nodes: v.Nodes, reports: v.Reports, departed: v.Departed, edition: v.Edition, kinds: &r.kinds, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
 	var bundles v1alpha1.BundleList
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
@@ -62,7 +63,7 @@ func (r *Reconciler) gather(ctx context.Context) (*fleetSnapshot, error) {
 		}
 	}
 	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
-	w.pools, w.doors = pools.Items, taintingPools(pools.Items)
+	w.pools, w.taintingPools = pools.Items, taintingPools(pools.Items)
 	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	sort.Slice(w.sets, func(i, j int) bool { return w.sets[i].Name < w.sets[j].Name })
@@ -72,7 +73,9 @@ func (r *Reconciler) gather(ctx context.Context) (*fleetSnapshot, error) {
 		w.contents[contents.Items[i].Name] = &contents.Items[i]
 	}
 	w.header = memoize(func(digest string) (*bundle.Header, error) {
-		return r.Headers.Get(digest, func() []peerapi.Peer { return bundlefiles.AgentsWith(w.updates, digest) })
+		return r.Headers.Get(digest, func() []peerapi.Peer {
+			return bundlefiles.AgentsWith(nodeindex.AllUpdates(w.reports, w.departed), digest)
+		})
 	})
 	return w, nil
 }
@@ -95,21 +98,21 @@ func memoize(get func(string) (*bundle.Header, error)) func(string) (*bundle.Hea
 	}
 }
 
-// hold reads a hold list that was written before; empty if there is none.
-func (w *fleetSnapshot) hold(name string) model.HoldList {
+// readPinSet reads a hold list that was written before; empty if there is none.
+func (w *fleetSnapshot) readPinSet(name string) model.PinSet {
 	if h, ok := w.lists[name]; ok {
 		return h
 	}
-	h := w.readHold(name)
+	h := w.parsePinSet(name)
 	if w.lists == nil {
-		w.lists = map[string]model.HoldList{}
+		w.lists = map[string]model.PinSet{}
 	}
 	w.lists[name] = h
 	return h
 }
 
-func (w *fleetSnapshot) readHold(name string) model.HoldList {
-	var h model.HoldList
+func (w *fleetSnapshot) parsePinSet(name string) model.PinSet {
+	var h model.PinSet
 	c := w.contents[name]
 	if c == nil || v1alpha1.ContentName(v1alpha1.ContentPins, c.Data) != name {
 		return h

@@ -38,13 +38,12 @@ type group struct {
 	first int
 }
 
-// kindCounts counts the nodes of a world.
+// kindCounts counts the nodes of a snapshot.
 type kindCounts struct {
 	// groups in the order of their first nodes.
 	groups []group
-	// media are the places of nodes that report any, reports counts NodeUpdates of nodes.
-	media   []int
-	reports int
+	// media are the places of nodes that report any.
+	media []int
 }
 
 // maxKinds are remembered; then everything is read anew.
@@ -87,11 +86,6 @@ func (l *kindIndex) count(w *fleetSnapshot) *kindCounts {
 		t.groups[at[e.kind]-1].nodes++
 		if e.media {
 			t.media = append(t.media, i)
-		}
-	}
-	for i := range t.groups {
-		if t.groups[i].reports {
-			t.reports += t.groups[i].nodes
 		}
 	}
 	return t
@@ -158,13 +152,13 @@ func (w *fleetSnapshot) countKinds() *kindCounts {
 	return w.counted
 }
 
-// in reports whether the i-th set is for the nodes of a kind.
-func (k *kind) in(i int) bool { return k.selected[i] == '1' }
+// selectedBy reports whether the i-th set is for the nodes of a kind.
+func (k *kind) selectedBy(i int) bool { return k.selected[i] == '1' }
 
 // wants reports whether a set asks the nodes of a kind for all of a bundle.
 func (w *fleetSnapshot) wants(k *kind, digest string) bool {
 	for i := range w.sets {
-		if s := &w.sets[i]; s.Spec.Bundle == digest && s.Spec.AllOfBundle && k.in(i) {
+		if s := &w.sets[i]; s.Spec.Bundle == digest && s.Spec.AllOfBundle && k.selectedBy(i) {
 			return true
 		}
 	}
@@ -172,11 +166,11 @@ func (w *fleetSnapshot) wants(k *kind, digest string) bool {
 }
 
 // met reports whether nodes of a kind hold and pin all that their hold list says.
-func (n need) met(k *kind) bool {
+func (n pinNeed) met(k *kind) bool {
 	return n.there && k.holding && k.content == k.hold && k.imagesReady >= n.images && k.imagesPinned >= n.images && k.payloadsReady >= n.payloads
 }
 
 // metFor counts what comes from registries as well, if the set is of such.
-func (n need) metFor(k *kind, s *v1alpha1.PinnedImageSet) bool {
+func (n pinNeed) metFor(k *kind, s *v1alpha1.PinnedImageSet) bool {
 	return n.met(k) && (!s.Spec.FromRegistry || k.fetchedReady >= n.fetched)
 }

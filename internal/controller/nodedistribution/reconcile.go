@@ -28,17 +28,17 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
-// settle is how long events are collected before the whole fleet is looked at.
+// settle is how long events are collected before a reconcile.
 const settle = 200 * time.Millisecond
 
-// recheck is how often the fleet is looked at without any event.
+// recheck is the interval of reconciles without an event.
 const recheck = 30 * time.Second
 
-// Reconciler looks at the whole fleet at once: what one node must hold depends
-// on objects that concern all.
+// Reconciler handles all nodes at once: what one node must pin depends on objects that
+// concern all.
 type Reconciler struct {
 	Client client.Client
-	// Live reads past the cache: pods, before images are let go. nil: nobody asks.
+	// Live reads pods past the cache before a set is removed; nil does not read them.
 	Live    client.Reader
 	Headers *bundlefiles.Headers
 	// PublicKey of the controller, base64 of PKIX DER.
@@ -49,45 +49,42 @@ type Reconciler struct {
 	Bandwidth transfer.Bandwidth
 	// Now is the clock.
 	Now func() time.Time
-	// Events about nodes that wait and are let in; nil: nobody is told.
+	// Events about nodes that wait for the startup taint, or lose it; nil emits none.
 	Events events.EventRecorder
 
 	// progressAt is when each Bundle's status was last written; later is set when
 	// one was put off. One look runs at a time.
 	progressAt map[types.UID]time.Time
-	later      bool
-	nodes      *nodeindex.Index
+	deferred   bool
+	nodes      *nodeindex.Reader
 	// more: there was too much to write for one look.
 	more bool
-	// settled has how urgent each node was; peers knows neighbours.
-	settled nodeindex.Row[ranked]
-	// peersEdition is the edition of the neighbours that the nodes were last compared with.
+	// rankedNodes has how urgent each node was; peers has the peers of each.
+	rankedNodes nodeindex.Row[ranked]
+	// peersEdition is the edition of the peers that the nodes were last compared with.
 	peersEdition int
 	peers        peerIndex
 	kinds        kindIndex
-	running      running
-	// foundGone is since when no node has a Bundle that nobody approved.
-	foundGone map[types.UID]time.Time
+	running      podImages
+	// unseenSince is when the last node lost an unapproved Bundle.
+	unseenSince map[types.UID]time.Time
 	// unread is why the header of a found bundle was not read, as it was logged, by digest.
 	unread map[string]string
-	// asked is what pools want of each node.
-	asked nodeindex.Row[asked]
+	// taintDemands is what pools want of each node.
+	taintDemands nodeindex.Row[taintDemand]
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager, times *reconcilemetrics.Times, again source.Source) error {
-	r.nodes = nodeindex.New()
-	if err := r.nodes.Watch(ctx, mgr.GetCache(), nodeindex.Changes{Node: nodeChanged, Update: reportChanged}); err != nil {
-		return err
-	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("fleet").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
-		WatchesRawSource(source.Channel(r.nodes.Changed(), queue.DebounceBy("fleet", func() time.Duration { return queue.DebounceDelay(r.nodes.Size()) }))).
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times, again source.Source) error {
+	r.nodes = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: reportChanged})
+	b := ctrl.NewControllerManagedBy(mgr).Named("nodedistribution").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
+		WatchesRawSource(source.Channel(r.nodes.Changed(), queue.DebounceBy("nodedistribution", func() time.Duration { return queue.DebounceDelay(r.nodes.Size()) }))).
 		WatchesRawSource(again)
 	for _, o := range []client.Object{&v1alpha1.Bundle{}, &v1alpha1.TrustPolicy{}, &v1alpha1.PinnedImageSet{}, &v1alpha1.ClusterUpdate{}} {
-		b = b.Watches(o, queue.Debounce("fleet", settle))
+		b = b.Watches(o, queue.Debounce("nodedistribution", settle))
 	}
-	b = b.Watches(&v1alpha1.UpdatePool{}, queue.Debounce("fleet", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
-	return b.Complete(times.Of("fleet", r))
+	b = b.Watches(&v1alpha1.UpdatePool{}, queue.Debounce("nodedistribution", settle), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	return b.Complete(times.Of("nodedistribution", r))
 }
 
 // nodeChanged drops the kubelet's heartbeats: only labels, platform, deletion, and
@@ -143,12 +140,12 @@ func platform(n *corev1.Node) string {
 	return n.Status.NodeInfo.OperatingSystem + "/" + n.Status.NodeInfo.Architecture
 }
 
-// Reconcile looks at everything and writes what differs.
+// Reconcile decides the desired state of all nodes and writes the differences.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if !r.nodes.Synced() {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
-	r.later = false
+	r.deferred = false
 	w, err := r.gather(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -159,13 +156,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if r.more {
 		return ctrl.Result{RequeueAfter: settle}, nil
 	}
-	if r.later {
+	if r.deferred {
 		return ctrl.Result{RequeueAfter: progressEvery(len(w.nodes))}, nil
 	}
 	return ctrl.Result{RequeueAfter: recheck}, nil
 }
 
-// HeaderSource triggers a look when a header has arrived.
+// HeaderSource triggers a reconcile when a header has arrived.
 func HeaderSource(changed <-chan event.GenericEvent) source.Source {
-	return source.Channel(changed, queue.Debounce("fleet", settle))
+	return source.Channel(changed, queue.Debounce("nodedistribution", settle))
 }

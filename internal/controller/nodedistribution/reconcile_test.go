@@ -28,14 +28,16 @@ func at(minutes int) metav1.Time {
 
 func dig(s string) string { return "sha256:" + strings.Repeat(s, 64)[:64] }
 
-// fake is a world of nodes and bundles; a bundle's images are name -> digest.
+// fake is a fleet of nodes and bundles; a bundle's images are name=digest.
 type fake struct {
 	*fleetSnapshot
+	// updates are the reports, by node.
+	updates map[string]*v1alpha1.NodeUpdate
 	headers map[string]*bundle.Header
 }
 
 func newFake(nodes ...string) *fake {
-	f := &fake{fleetSnapshot: &fleetSnapshot{now: start, updates: map[string]*v1alpha1.NodeUpdate{}, contents: map[string]*v1alpha1.Content{}}, headers: map[string]*bundle.Header{}}
+	f := &fake{updates: map[string]*v1alpha1.NodeUpdate{}, fleetSnapshot: &fleetSnapshot{now: start, contents: map[string]*v1alpha1.Content{}}, headers: map[string]*bundle.Header{}}
 	for _, n := range nodes {
 		f.nodes = append(f.nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"name": n}},
 			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"}}})
@@ -50,10 +52,10 @@ func newFake(nodes ...string) *fake {
 	return f
 }
 
-// see is a look at the world as it is now, by a controller that has just started.
+// see returns the snapshot that a controller takes right after its start.
 func (f *fake) see() *fleetSnapshot { return f.seeWith(&kindIndex{}) }
 
-// seeWith is a look by one that remembers.
+// seeWith returns the snapshot of a controller that has a kind index.
 func (f *fake) seeWith(l *kindIndex) *fleetSnapshot {
 	f.reports = f.reports[:0]
 	for _, n := range f.nodes {
@@ -94,17 +96,17 @@ func lean(digest string) v1alpha1.PinnedImageSet {
 
 // decide makes the hold list of a node and gives it to the node.
 func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string) []string {
-	h := f.newHolding(order)
+	h := f.newPinSetBuilder(order)
 	for i := range f.nodes {
 		if f.nodes[i].Name != node {
 			continue
 		}
-		name := h.holdListOf(f.nodes[i], f.updates[node])
+		name := h.pinSetOf(f.nodes[i], f.updates[node])
 		f.updates[node].Spec.Pins = name
 		if name == "" {
 			return nil
 		}
-		var l model.HoldList
+		var l model.PinSet
 		if err := json.Unmarshal([]byte(h.data[name]), &l); err != nil {
 			t.Fatal(err)
 		}
@@ -116,8 +118,8 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 			if i.NoCopy {
 				one += "(no copy)"
 			}
-			if i.Made != "" {
-				one += "(" + i.Made + " on " + i.Base + " of " + i.Bundle[:8] + ")"
+			if i.Overlay != "" {
+				one += "(" + i.Overlay + " on " + i.Base + " of " + i.Bundle[:8] + ")"
 			}
 			out = append(out, one)
 		}
@@ -130,7 +132,7 @@ func (f *fake) decide(t interface{ Fatal(...any) }, node string, order ...string
 	return nil
 }
 
-func TestHold(t *testing.T) {
+func TestPinSet(t *testing.T) {
 	old, next := dig("a"), dig("b")
 	cases := map[string]struct {
 		make  func(*fake)
@@ -169,13 +171,13 @@ func TestHold(t *testing.T) {
 			f.set(s)
 			f.pools = []v1alpha1.UpdatePool{poolOf("n1", v1alpha1.LocalCopyDiscard)}
 		}, nil, "app:1=x kubelet"},
-		"who keeps a copy has its way": {func(f *fake) {
+		"a set that keeps a copy wins": {func(f *fake) {
 			f.bundle(old, "app:1=x", "db:1=y")
 			f.set(lean(old))
 			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: old,
 				Groups: []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: "app:1", Digest: "x"}}}}}})
 		}, nil, "app:1=x db:1=y(no copy) kubelet"},
-		"what was made on the site names its base, and keeps that whatever is said": {func(f *fake) {
+		"an image built on the site names its base, and keeps its copy despite Discard": {func(f *fake) {
 			f.bundle(old, "app:1=x")
 			f.set(lean(old))
 			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "os"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: old, LocalCopy: v1alpha1.LocalCopyDiscard,
@@ -222,9 +224,9 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Whatever headers come and go: what a node holds of a bundle that a set still
-// wants is never lost (promise 7; a controller that restarts knows no header).
-func TestHoldIsNeverLost(t *testing.T) {
+// Over any order in which headers appear and disappear, a node keeps the images of a bundle
+// that a set still selects. A controller that restarts knows no header at first.
+func TestPinsSurviveMissingHeaders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFake("n1")
 		bundles := []string{dig("a"), dig("b"), dig("c")}
@@ -288,7 +290,7 @@ func TestLetGo(t *testing.T) {
 			f.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "a-users-own"}, Spec: v1alpha1.PinnedImageSetSpec{Bundle: older, AllOfBundle: true}})
 			f.moves = tc.moves
 			f.policies = []v1alpha1.TrustPolicy{{Spec: v1alpha1.TrustPolicySpec{RevokedDigests: tc.revoked}}}
-			got := f.letGo(tc.approved)
+			got := f.removableSets(tc.approved)
 			if (len(got) == 1) != tc.gone || len(got) > 1 {
 				t.Errorf("let go: %d sets, want %v", len(got), tc.gone)
 			}
@@ -319,23 +321,23 @@ func TestOrder(t *testing.T) {
 	}
 	delete(ok, b)
 	if got := f.order(ok); !slices.Contains(got, b) {
-		t.Error("what runs is still held, although nobody approves it any more")
+		t.Error("the running release lost its place after its approval was withdrawn")
 	}
 	ok[b] = approval{reason: v1alpha1.ReasonBundleRevoked}
 	if got := f.order(ok); slices.Contains(got, b) {
-		t.Error("a revoked bundle is told to nobody")
+		t.Error("a revoked bundle is in the order of the desired state")
 	}
 }
 
 func TestObjectName(t *testing.T) {
 	for name, tc := range map[string]struct {
-		f    found
+		f    mediaBundle
 		want string
 	}{
-		"name and version":        {found{name: "refit-demo", version: "1.36.3"}, "refit-demo-1.36.3"},
-		"not of DNS":              {found{name: "Refit Demo!", version: "1.0.0+a_b"}, "refit-demo-1.0.0-a-b"},
-		"nothing left":            {found{name: "", version: ""}, "bundle"},
-		"taken by another digest": {found{name: "taken", version: "1", digest: dig("e")}, "taken-1-eeeeeeee"},
+		"name and version":        {mediaBundle{name: "refit-demo", version: "1.36.3"}, "refit-demo-1.36.3"},
+		"not of DNS":              {mediaBundle{name: "Refit Demo!", version: "1.0.0+a_b"}, "refit-demo-1.0.0-a-b"},
+		"nothing left":            {mediaBundle{name: "", version: ""}, "bundle"},
+		"taken by another digest": {mediaBundle{name: "taken", version: "1", digest: dig("e")}, "taken-1-eeeeeeee"},
 	} {
 		if got := tc.f.objectName(map[string]bool{"taken-1": true}); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
@@ -371,7 +373,7 @@ func TestBundleSentence(t *testing.T) {
 			f.bundles = []v1alpha1.Bundle{{ObjectMeta: metav1.ObjectMeta{Name: "expected"}, Spec: v1alpha1.BundleSpec{Digest: expected}}}
 			f.updates["n1"].Status.Media = tc.media
 			media := f.see().foundBundles()
-			approvals := map[string]approval{expected: f.approve(expected, f.peopleApproved(), f.trust(), media[expected])}
+			approvals := map[string]approval{expected: f.approvalOf(expected, f.peopleApproved(), f.trust(), media[expected])}
 			st := f.bundleStatus(&f.bundles[0], approvals, media)
 			var ready *metav1.Condition
 			for i := range st.Conditions {
@@ -391,10 +393,10 @@ func TestBundleSentence(t *testing.T) {
 	}
 }
 
-// One look at a large fleet, without the API server: what is computed on every
-// event must stay below 50 ms at 30,000 nodes. "first" is a look at which
-// everything is new, "again" one at which nothing is.
-func BenchmarkLook(b *testing.B) {
+// BenchmarkReconcile computes one reconcile of a large fleet without the API server. It runs
+// on every event and must stay below 50 ms at 30,000 nodes. In "first" every node is new, in
+// "again" no node has changed.
+func BenchmarkReconcile(b *testing.B) {
 	var names []string
 	for i := range 30000 {
 		names = append(names, fmt.Sprintf("node-%05d", i))
@@ -416,14 +418,10 @@ func BenchmarkLook(b *testing.B) {
 		nu.Status.Agent = &v1alpha1.AgentInfo{Address: "10.0.0.1:18740", PublicKey: "key"}
 	}
 	approvals := map[string]approval{old: {ok: true}, next: {ok: true}}
-	f.byName = map[string]*corev1.Node{}
-	for _, n := range f.nodes {
-		f.byName[n.Name] = n
-	}
-	look := func(r *Reconciler) []staleNode {
+	compute := func(r *Reconciler) []staleNode {
 		f.kinds = &r.kinds
 		f.selectors, f.lists, f.counted = nodeindex.Selectors{}, nil, nil
-		want := &wanted{w: f.fleetSnapshot, order: []string{next, old}, approvals: approvals, names: f.bundleNames(), holds: f.newHolding([]string{next, old}),
+		want := &desiredState{w: f.fleetSnapshot, order: []string{next, old}, approvals: approvals, names: f.bundleNames(), holds: f.newPinSetBuilder([]string{next, old}),
 			trust: "trust-x", peers: r.peers.refresh(f.fleetSnapshot, "key")}
 		stale, _ := r.stale(f.fleetSnapshot, want)
 		for name, data := range want.holds.data {
@@ -444,14 +442,14 @@ func BenchmarkLook(b *testing.B) {
 	f.see()
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			if n := len(look(&Reconciler{})); n != perLook {
+			if n := len(compute(&Reconciler{})); n != maxWritesPerReconcile {
 				b.Fatal(n)
 			}
 		}
 	})
 	r := &Reconciler{}
 	for {
-		all := look(r)
+		all := compute(r)
 		if len(all) == 0 {
 			break
 		}
@@ -467,12 +465,12 @@ func BenchmarkLook(b *testing.B) {
 	b.Run("again", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			for range 60 { // shown anew, as a cache does, and say the same
+			for range 60 { // new objects with the same content, as from a cache
 				i = (i + 7919) % len(f.nodes)
 				nu := f.reports[i].DeepCopy()
 				f.reports[i], f.updates[nu.Name] = nu, nu
 			}
-			if n := len(look(r)); n != 0 {
+			if n := len(compute(r)); n != 0 {
 				b.Fatal(n)
 			}
 		}

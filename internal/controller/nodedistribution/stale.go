@@ -16,48 +16,48 @@ const (
 	// large is from how many nodes on a write less per node counts more than a
 	// moment earlier.
 	large = 100
-	// perLook is how many specs are written before everything is looked at again:
-	// what came meanwhile goes into the rest.
-	perLook = 2000
+	// maxWritesPerReconcile is how many specs one reconcile writes: the next one includes
+	// changes since then.
+	maxWritesPerReconcile = 2000
 )
 
-// wanted is what the nodes are to be told, as far as it is the same for all.
-type wanted struct {
+// desiredState is the part of the nodes' desired state that is the same for all.
+type desiredState struct {
 	w         *fleetSnapshot
 	order     []string
 	approvals map[string]approval
 	// names of the Bundles by digest.
 	names map[string]string
-	holds *holding
+	holds *pinSetBuilder
 	// trust is the name of the Content with the keys.
 	trust string
 	peers *peerIndex
 	// bandwidth is what each node may use of its network.
 	bandwidth int64
-	// blind are bundles that nobody can read yet, once looked is true.
-	blind  []blind
+	// blind are bundles that the controller cannot read yet, once looked is true.
+	blind  []unreadBundle
 	looked bool
 }
 
 // specOf makes the spec of the i-th node's NodeUpdate, but for what others write.
-func (want *wanted) specOf(i int) v1alpha1.NodeUpdateSpec {
+func (want *desiredState) specOf(i int) v1alpha1.NodeUpdateSpec {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Pins: want.holds.holdListOf(n, nu), Peers: want.peers.peersOf(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
+	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Pins: want.holds.pinSetOf(n, nu), Peers: want.peers.peersOf(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
 	for _, d := range want.forNode(n.Name, nu) {
 		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
 	}
 	return spec
 }
 
-// forNode is what a node may copy: all that is approved, and what its own stick
-// claims a trusted key has signed. In a large fleet a bundle that nobody has read
-// yet is told to those nodes alone that can read it: the others learn of it with
-// what to hold of it, in one write instead of two.
-func (want *wanted) forNode(node string, nu *v1alpha1.NodeUpdate) []string {
+// forNode are the bundles that a node may copy: all approved ones, and those on its own
+// medium that claim the signature of a trusted key. In a large cluster a bundle that the
+// controller has not read yet goes only to nodes that can read it. The other nodes get it
+// together with their pin set, in one write instead of two.
+func (want *desiredState) forNode(node string, nu *v1alpha1.NodeUpdate) []string {
 	w := want.w
 	var out, candidates []string
 	for _, d := range want.order {
-		if _, err := w.header(d); err != nil && len(w.nodes) > large && !knows(nu, d) {
+		if _, err := w.header(d); err != nil && len(w.nodes) > large && !knowsBundle(nu, d) {
 			continue
 		}
 		out = append(out, d)
@@ -101,16 +101,17 @@ func progressSeconds(nodes int) int32 {
 	return int32(min(every, 3600))
 }
 
-// knows reports whether a node has a bundle, sees it on a medium, or was told of it.
-func knows(nu *v1alpha1.NodeUpdate, digest string) bool {
+// knowsBundle reports whether a node has a bundle, sees it on a medium, or has it in its
+// desired state.
+func knowsBundle(nu *v1alpha1.NodeUpdate, digest string) bool {
 	return nu != nil && (slices.Contains(nu.Status.Bundles, digest) ||
 		slices.ContainsFunc(nu.Spec.Bundles, func(b v1alpha1.ApprovedBundle) bool { return b.Digest == digest }) ||
 		slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest == digest }))
 }
 
-// stamp names everything that the specs are made of besides the nodes
-// themselves and their neighbours: while it is the same, a node that did not change needs no look.
-func (want *wanted) stamp() string {
+// fingerprint names every input of the specs except the nodes themselves and their peers.
+// While it is the same, a node that did not change is not compared.
+func (want *desiredState) fingerprint() string {
 	var b strings.Builder
 	n := len(want.w.nodes)
 	fmt.Fprintf(&b, "%s %s %v %d %d %d", want.trust, want.peers.controller.PublicKey, n > large, heartbeat(n), progressSeconds(n), want.bandwidth)
@@ -150,46 +151,46 @@ type rank uint8
 const (
 	missing   rank = iota // there is no NodeUpdate
 	different             // it says something else
-	rankPeers             // only the neighbours are others
+	rankPeers             // only the peers differ
 	settled               // it says what it should
 )
 
-// ranked is the rank that a node had, and the edition of its neighbours by then.
+// ranked is the rank that a node had, and the edition of its peers at that time.
 type ranked struct {
 	rank  rank
 	since int
 }
 
-// stale lists the nodes to write to in this look, the most urgent first; more
-// reports that there are others.
-func (r *Reconciler) stale(w *fleetSnapshot, want *wanted) (out []staleNode, more bool) {
-	r.settled.Under(want.stamp(), w.edition, w.nodes)
+// stale lists the nodes to write in this reconcile, the most urgent first; more reports that
+// there are others.
+func (r *Reconciler) stale(w *fleetSnapshot, want *desiredState) (out []staleNode, more bool) {
+	r.rankedNodes.Under(want.fingerprint(), w.edition, w.nodes)
 	var lines [settled][]int
 	count := 0
-	told := want.peers.edition != r.peersEdition // somebody's neighbours may be others
+	peersMoved := want.peers.edition != r.peersEdition // the peers of some node may differ
 	r.peersEdition = want.peers.edition
 	for i, n := range w.nodes {
-		x, same := r.settled.At(i, n, w.reports[i])
-		if !same || told && x.since != want.peers.since(w, i) {
+		x, same := r.rankedNodes.At(i, n, w.reports[i])
+		if !same || peersMoved && x.since != want.peers.since(w, i) {
 			*x = ranked{want.rank(i), want.peers.since(w, i)}
 		}
 		if x.rank == settled {
 			continue
 		}
-		if count++; len(lines[x.rank]) < perLook {
+		if count++; len(lines[x.rank]) < maxWritesPerReconcile {
 			lines[x.rank] = append(lines[x.rank], i)
 		}
 	}
 	for k, line := range lines {
-		for _, i := range line[:min(len(line), perLook-len(out))] {
+		for _, i := range line[:min(len(line), maxWritesPerReconcile-len(out))] {
 			out = append(out, staleNode{name: w.nodes[i].Name, spec: want.specOf(i), rank: rank(k)})
 		}
 	}
 	return out, count > len(out)
 }
 
-// rank compares what the i-th node is told with what it should be.
-func (want *wanted) rank(i int) rank {
+// rank compares the spec of the i-th node with its desired state.
+func (want *desiredState) rank(i int) rank {
 	nu := want.w.reports[i]
 	if nu == nil {
 		return missing
@@ -224,7 +225,7 @@ func (r *Reconciler) writeSpecs(ctx context.Context, w *fleetSnapshot, contents 
 	return queue.ForEach(ctx, stale, func(s staleNode) error {
 		nu, err := ssa.NodeSpec(ctx, r.Client, v1alpha1.FieldOwnerController, s.name, &s.spec)
 		if err == nil {
-			r.nodes.PutUpdate(nu, w.now)
+			r.nodes.PutUpdate(nu)
 		}
 		return err
 	})

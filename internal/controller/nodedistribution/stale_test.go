@@ -15,12 +15,12 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
-func newWanted(f *fake, p *peerIndex, order ...string) *wanted {
+func newWanted(f *fake, p *peerIndex, order ...string) *desiredState {
 	approvals := map[string]approval{}
 	for _, d := range order {
 		approvals[d] = approval{ok: true}
 	}
-	return &wanted{w: f.fleetSnapshot, order: order, approvals: approvals, names: map[string]string{}, holds: f.newHolding(order), trust: "trust-1", peers: p.refresh(f.see(), "key")}
+	return &desiredState{w: f.fleetSnapshot, order: order, approvals: approvals, names: map[string]string{}, holds: f.newPinSetBuilder(order), trust: "trust-1", peers: p.refresh(f.see(), "key")}
 }
 
 func many(n int) *fake {
@@ -35,12 +35,12 @@ func many(n int) *fake {
 	return f
 }
 
-// In a large fleet a bundle that nobody has read is told to those alone that see
-// it; in a small one to all, a moment earlier.
-func TestABundleThatNobodyHasRead(t *testing.T) {
+// In a large fleet, a bundle without a known header is in the desired state of only those
+// nodes that report it. In a small fleet every node gets it, which saves a moment.
+func TestABundleWithoutAHeader(t *testing.T) {
 	t.Parallel()
 	next := dig("b")
-	for nodes, told := range map[int]int{20: 20, 300: 3} {
+	for nodes, unread := range map[int]int{20: 20, 300: 3} {
 		f := many(nodes)
 		f.updates["n0001"].Status.Media = []v1alpha1.Medium{{Device: "/dev/sdb", Digest: next}}
 		f.updates["n0002"].Status.Bundles = []string{next}
@@ -52,12 +52,12 @@ func TestABundleThatNobodyHasRead(t *testing.T) {
 			}
 			return n
 		}
-		if got := count(); got != told {
-			t.Errorf("of %d nodes %d are told, want %d", nodes, got, told)
+		if got := count(); got != unread {
+			t.Errorf("of %d nodes %d have the bundle before its header is known, want %d", nodes, got, unread)
 		}
 		f.bundle(next, "app:1=x")
 		if got := count(); got != nodes {
-			t.Errorf("of %d nodes %d are told once it was read", nodes, got)
+			t.Errorf("of %d nodes %d have the bundle after its header is known", nodes, got)
 		}
 	}
 }
@@ -83,31 +83,30 @@ func TestProgressFillsNoAPIServer(t *testing.T) {
 	}
 }
 
-// What there is none of is written first, mere neighbours last; what says what
-// it should is not written, and not looked at again before something changed.
+// A node without a NodeUpdate is written first, a change of only its peers last. A NodeUpdate
+// that is up to date is not written, and not compared again before it changes.
 func TestStaleNodesInOrder(t *testing.T) {
 	t.Parallel()
 	f, r := many(12), &Reconciler{}
-	f.byName = nil
-	look := func() []staleNode {
+	list := func() []staleNode {
 		out, more := r.stale(f.fleetSnapshot, newWanted(f, &r.peers))
 		if more {
-			t.Errorf("of 12 nodes %d are enough for a look", len(out))
+			t.Errorf("of 12 nodes only %d are listed in one reconcile", len(out))
 		}
 		return out
 	}
-	for _, s := range look() {
+	for _, s := range list() {
 		f.updates[s.name].Spec = s.spec
 	}
 	for name, nu := range f.updates {
 		f.updates[name] = nu.DeepCopy() // as a cache shows a change: another object
 	}
-	if s := look(); len(s) != 0 {
+	if s := list(); len(s) != 0 {
 		t.Fatalf("%d nodes are stale right after they were written", len(s))
 	}
 	f.updates["n0003"].Spec.Peers = nil // unseen: the cache would show another object
-	if s := look(); len(s) != 0 {
-		t.Errorf("a node that did not change is looked at again")
+	if s := list(); len(s) != 0 {
+		t.Errorf("a node that did not change is compared again")
 	}
 	change := func(name string, do func(*v1alpha1.NodeUpdate)) {
 		f.updates[name] = f.updates[name].DeepCopy()
@@ -116,53 +115,53 @@ func TestStaleNodesInOrder(t *testing.T) {
 	change("n0003", func(nu *v1alpha1.NodeUpdate) { nu.Spec.Peers = nil })
 	change("n0007", func(nu *v1alpha1.NodeUpdate) { nu.Spec.Trust = "trust-0" })
 	delete(f.updates, "n0009")
-	s := look()
+	s := list()
 	if len(s) < 3 || s[0].name != "n0009" || s[1].name != "n0007" {
 		t.Fatalf("order: %+v", s)
 	}
 	for _, x := range s[2:] {
 		if x.rank != rankPeers {
-			t.Errorf("%s is written for more than its neighbours", x.name)
+			t.Errorf("%s is written for more than its peers", x.name)
 		}
 	}
 }
 
-func TestNeighboursStayWhileNoAgentMoves(t *testing.T) {
+func TestPeersStayWhileNoAgentMoves(t *testing.T) {
 	t.Parallel()
 	f, p := many(10), &peerIndex{}
 	first := p.refresh(f.see(), "key").edition
 	if p.refresh(f.see(), "key").edition != first {
-		t.Error("nothing changed, and the neighbours are new")
+		t.Error("nothing changed, and the peers are recomputed")
 	}
 	f.updates["n0001"] = f.updates["n0001"].DeepCopy()
 	f.updates["n0001"].Status.Agent.Address = "elsewhere:2"
 	if p.refresh(f.see(), "key").edition == first {
-		t.Error("an agent moved, and its neighbours keep its old address")
+		t.Error("an agent moved, and its peers keep its old address")
 	}
-	told := 0
+	moved := 0
 	for i := range f.nodes {
 		now := false
 		for _, x := range p.peersOf(f.fleetSnapshot, i) {
 			now = now || x.Node == "n0001" && x.Address == "elsewhere:2"
 		}
 		if now {
-			told++
+			moved++
 		}
 		if since := p.since(f.fleetSnapshot, i); now != (since == p.edition) {
-			t.Errorf("node %d has the new address: %v, its neighbours are of edition %d of %d", i, now, since, p.edition)
+			t.Errorf("node %d has the new address: %v, its peers are of edition %d of %d", i, now, since, p.edition)
 		}
 	}
-	if told == 0 {
-		t.Error("no neighbour has the new address")
+	if moved == 0 {
+		t.Error("no peer has the new address")
 	}
 	if got := p.peersOf(f.fleetSnapshot, 5); got[0].Node != controllerPeer || len(got) < 3 {
 		t.Errorf("peers: %+v", got)
 	}
 }
 
-// Neighbours that are remembered are those that the nodes with an agent have by
-// their names, whoever came, went or moved since.
-func TestNeighboursAreThoseOfTheNames(t *testing.T) {
+// The cached peers equal those computed from the names of the nodes with an agent, after
+// agents joined, left or moved.
+func TestCachedPeersMatchTheNames(t *testing.T) {
 	t.Parallel()
 	f, p := many(12), &peerIndex{}
 	check := func(what string) {
@@ -174,13 +173,13 @@ func TestNeighboursAreThoseOfTheNames(t *testing.T) {
 				agents = append(agents, n.Name)
 			}
 		}
-		want := transfer.Neighbours(agents)
+		want := transfer.Peers(agents)
 		for i, n := range f.nodes {
 			var got []string
 			for _, x := range p.peersOf(f.fleetSnapshot, i)[1:] {
 				got = append(got, x.Node)
 				if a := f.updates[x.Node].Status.Agent; x.Address != a.Address || x.PublicKey != a.PublicKey {
-					t.Errorf("%s: %s is told to be at %s", what, x.Node, x.Address)
+					t.Errorf("%s: the address of peer %s is %s", what, x.Node, x.Address)
 				}
 			}
 			if !slices.Equal(got, want[n.Name]) {
@@ -205,13 +204,13 @@ func TestNeighboursAreThoseOfTheNames(t *testing.T) {
 	check("a key was rotated")
 }
 
-// Thousands that differ are written in several looks, those that have none first.
-func TestALookWritesToSomeOnly(t *testing.T) {
+// Thousands of stale nodes are written in several reconciles, nodes without a NodeUpdate first.
+func TestAReconcileWritesToSomeOnly(t *testing.T) {
 	t.Parallel()
-	f, r := many(perLook+20), &Reconciler{}
-	delete(f.updates, fmt.Sprintf("n%04d", perLook+10))
+	f, r := many(maxWritesPerReconcile+20), &Reconciler{}
+	delete(f.updates, fmt.Sprintf("n%04d", maxWritesPerReconcile+10))
 	out, more := r.stale(f.fleetSnapshot, newWanted(f, &r.peers))
-	if len(out) != perLook || !more || out[0].rank != missing || out[1].rank != different {
+	if len(out) != maxWritesPerReconcile || !more || out[0].rank != missing || out[1].rank != different {
 		t.Fatalf("%d nodes, more: %v, ranks %d, %d", len(out), more, out[0].rank, out[1].rank)
 	}
 	for _, s := range out {
@@ -255,20 +254,20 @@ func TestEveryFieldOfASpecCounts(t *testing.T) {
 	}
 }
 
-// A pool that keeps no copies any more changes what its nodes are told.
-func TestAPoolChangesWhatNodesAreTold(t *testing.T) {
+// A pool that stops keeping copies changes the desired state of its nodes.
+func TestAPoolChangesTheDesiredState(t *testing.T) {
 	t.Parallel()
 	f := many(2)
 	f.pools = []v1alpha1.UpdatePool{poolOf("n0001", v1alpha1.LocalCopyKeep)}
-	before := newWanted(f, &peerIndex{}).stamp()
+	before := newWanted(f, &peerIndex{}).fingerprint()
 	f.pools[0].Spec.LocalCopy, f.pools[0].Generation = v1alpha1.LocalCopyDiscard, 2
-	if newWanted(f, &peerIndex{}).stamp() == before {
-		t.Error("nobody looks at its nodes again")
+	if newWanted(f, &peerIndex{}).fingerprint() == before {
+		t.Error("the nodes of the changed pool are not compared again")
 	}
 }
 
-// What a node is told of a release of 200 images is a name, below 1.75 KiB with
-// all its neighbours; the list itself stands once, for all nodes of a kind.
+// The desired state of a node names a pin set: with all peers it stays below 1.75 KiB, even
+// for a release of 200 images. The pin set is stored once for all nodes of a kind.
 func TestALargeReleaseIsReferredTo(t *testing.T) {
 	t.Parallel()
 	f := many(64)

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/queue"
 
-	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // taintingPool is a pool that wants nodes to hold first.
@@ -26,7 +26,7 @@ type taintingPool struct {
 	since    time.Time
 }
 
-// taintingPools of these pools; a selector that cannot be read picks nobody.
+// taintingPools of these pools; an invalid selector selects no node.
 func taintingPools(pools []v1alpha1.UpdatePool) []taintingPool {
 	var out []taintingPool
 	for i := range pools {
@@ -39,11 +39,11 @@ func taintingPools(pools []v1alpha1.UpdatePool) []taintingPool {
 	return out
 }
 
-// asked is what pools want of a node: whether it is to hold first, and whether it came
+// taintDemand is what pools want of a node: whether it is to hold first, and whether it came
 // after one that does.
-type asked struct{ asks, later bool }
+type taintDemand struct{ asks, later bool }
 
-func askedOf(n *corev1.Node, doors []taintingPool) (a asked) {
+func taintDemandOf(n *corev1.Node, doors []taintingPool) (a taintDemand) {
 	for _, d := range doors {
 		if d.selector.Matches(labels.Set(n.Labels)) {
 			a.asks = true
@@ -54,22 +54,22 @@ func askedOf(n *corev1.Node, doors []taintingPool) (a asked) {
 }
 
 // taintChanges are the nodes whose taint, or note, is to be changed.
-func (r *Reconciler) taintChanges(w *fleetSnapshot, want *wanted) []TaintChange {
+func (r *Reconciler) taintChanges(w *fleetSnapshot, want *desiredState) []TaintChange {
 	var stamp strings.Builder
-	for _, d := range w.doors {
+	for _, d := range w.taintingPools {
 		stamp.WriteString(d.uid + ",")
 	}
-	r.asked.Under(stamp.String(), w.edition, w.nodes)
+	r.taintDemands.Under(stamp.String(), w.edition, w.nodes)
 	var out []TaintChange
 	for i, n := range w.nodes {
-		if len(w.doors) == 0 && StartupTaint(n) == nil {
+		if len(w.taintingPools) == 0 && StartupTaint(n) == nil {
 			continue
 		}
-		a, same := r.asked.At(i, n, w.reports[i])
+		a, same := r.taintDemands.At(i, n, w.reports[i])
 		if !same {
-			*a = askedOf(n, w.doors)
+			*a = taintDemandOf(n, w.taintingPools)
 		}
-		if c := want.taintChange(i, *a); c.Action != startuptaint.Leave {
+		if c := want.taintChange(i, *a); c.Action != pin.LeaveTaint {
 			out = append(out, c)
 		}
 	}
@@ -77,29 +77,29 @@ func (r *Reconciler) taintChanges(w *fleetSnapshot, want *wanted) []TaintChange 
 }
 
 // taintChange decides what becomes of the i-th node.
-func (want *wanted) taintChange(i int, a asked) TaintChange {
+func (want *desiredState) taintChange(i int, a taintDemand) TaintChange {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	f := startuptaint.Facts{Asks: a.asks, Key: keyOf(n, nu), Admitted: n.Annotations[v1alpha1.AnnotationAdmitted]}
+	f := pin.TaintFacts{PoolAsks: a.asks, Key: bootKeyOf(n, nu), AdmittedKey: n.Annotations[v1alpha1.AnnotationAdmitted]}
 	if taint := StartupTaint(n); taint != nil {
 		f.Tainted, f.ByPool = true, taint.Value == v1alpha1.TaintByPool
 	}
-	if !f.Tainted && (!f.Asks || f.Key != "" && f.Key == f.Admitted) {
-		return TaintChange{} // nobody asks, or it was let in
+	if !f.Tainted && (!f.PoolAsks || f.Key != "" && f.Key == f.AdmittedKey) {
+		return TaintChange{} // no pool asks, or the node was admitted
 	}
-	f.First = a.later && firstSight(n, nu)
-	held, says := want.holdsAll(i)
-	f.Held = held
-	return TaintChange{Node: n, Action: startuptaint.Decide(f), Noted: f.Noted(), Says: says}
+	f.New = a.later && isNewNode(n, nu)
+	held, says := want.hasPinnedAll(i)
+	f.ImagesReady = held
+	return TaintChange{Node: n, Action: pin.DecideTaint(f), Noted: f.KeyToRecord(), Says: says}
 }
 
-// firstSight: nobody has told this node anything; what a node of the same name was
-// told that left does not count.
-func firstSight(n *corev1.Node, nu *v1alpha1.NodeUpdate) bool {
+// isNewNode reports whether a node has no desired state yet. The NodeUpdate of a node of the
+// same name that left does not count.
+func isNewNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) bool {
 	return nu == nil || nu.CreationTimestamp.Time.Before(n.CreationTimestamp.Time)
 }
 
-// keyOf is the key of the agent that has spoken since the node booted.
-func keyOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+// bootKeyOf is the key of the agent that has spoken since the node booted.
+func bootKeyOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 	if nu == nil || nu.Status.Agent == nil || !ofThisBoot(n, &nu.Status) {
 		return ""
 	}
@@ -115,19 +115,19 @@ func ofThisBoot(n *corev1.Node, st *v1alpha1.NodeUpdateStatus) bool {
 	return st.Agent.Heartbeat != nil && !st.Agent.Heartbeat.Time.Before(n.CreationTimestamp.Time)
 }
 
-// holdsAll reports whether the i-th node has proven that it holds all that it is to
+// hasPinnedAll reports whether the i-th node has proven that it holds all that it is to
 // hold, and says how far it is. While something that is asked of it cannot be read
 // yet, it has not.
-func (want *wanted) holdsAll(i int) (bool, string) {
+func (want *desiredState) hasPinnedAll(i int) (bool, string) {
 	n, nu := want.w.nodes[i], want.w.reports[i]
-	if d := want.unread(n); d != "" {
+	if d := want.awaitsUnread(n); d != "" {
 		return false, "what bundle " + d + " brings is not known yet"
 	}
-	hold := want.holds.holdListOf(n, nu)
+	hold := want.holds.pinSetOf(n, nu)
 	if hold == "" {
 		return true, "nothing is asked of it"
 	}
-	if keyOf(n, nu) == "" {
+	if bootKeyOf(n, nu) == "" {
 		return false, "its agent has not spoken yet"
 	}
 	need := want.w.needOf(hold)
@@ -136,18 +136,17 @@ func (want *wanted) holdsAll(i int) (bool, string) {
 	return nu.Spec.Pins == hold && need.met(&k), says
 }
 
-// blind is a bundle that nobody can say yet what it brings, although an agent has it,
-// for the nodes that hold something of it; nil for all. A bundle that nobody has
-// plugged in anywhere keeps no node out.
-type blind struct {
+// unreadBundle is a bundle whose contents are not known yet although an agent has it, for the
+// nodes that pin something of it; nil for all. A bundle that no node has keeps no node out.
+type unreadBundle struct {
 	digest   string
 	selector *metav1.LabelSelector
 }
 
-// unread is such a bundle that the node waits for, empty if there is none.
-func (want *wanted) unread(n *corev1.Node) string {
+// awaitsUnread is such a bundle that the node waits for, empty if there is none.
+func (want *desiredState) awaitsUnread(n *corev1.Node) string {
 	if !want.looked {
-		want.blind, want.looked = want.w.unread(want.order), true
+		want.blind, want.looked = want.w.unreadBundles(want.order), true
 	}
 	for _, b := range want.blind {
 		if want.w.selectors.Match(b.selector, n.Labels) {
@@ -157,10 +156,10 @@ func (want *wanted) unread(n *corev1.Node) string {
 	return ""
 }
 
-func (w *fleetSnapshot) unread(approved []string) (out []blind) {
+func (w *fleetSnapshot) unreadBundles(approved []string) (out []unreadBundle) {
 	for _, d := range w.missingSets(approved) {
 		if w.served(d) {
-			out = append(out, blind{digest: d})
+			out = append(out, unreadBundle{digest: d})
 		}
 	}
 	for i := range w.sets {
@@ -169,27 +168,27 @@ func (w *fleetSnapshot) unread(approved []string) (out []blind) {
 			continue
 		}
 		if _, err := w.header(s.Spec.Bundle); err != nil && w.served(s.Spec.Bundle) {
-			out = append(out, blind{s.Spec.Bundle, s.Spec.NodeSelector})
+			out = append(out, unreadBundle{s.Spec.Bundle, s.Spec.NodeSelector})
 		}
 	}
 	return out
 }
 
-// applyTaints writes what becomes of newcomers. Those that are to be kept out and are not
-// yet, are told nothing: that they are new would be forgotten.
-func (r *Reconciler) applyTaints(ctx context.Context, w *fleetSnapshot, want *wanted) (waiting map[string]bool, err error) {
+// applyTaints writes the taints of new nodes. A node whose taint could not be written gets no
+// desired state in this reconcile: with one it would no longer count as new.
+func (r *Reconciler) applyTaints(ctx context.Context, w *fleetSnapshot, want *desiredState) (waiting map[string]bool, err error) {
 	waiting = map[string]bool{}
 	changes := r.taintChanges(w, want)
 	var mu sync.Mutex
 	err = queue.ForEach(ctx, changes, func(c TaintChange) error {
 		n, err := TaintWriter{Client: r.Client, Events: r.Events}.Write(ctx, c)
 		if err == nil {
-			r.nodes.PutNode(n, w.now)
+			r.nodes.PutNode(n)
 			return nil
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if c.Action == startuptaint.KeepOut {
+		if c.Action == pin.AddTaint {
 			waiting[c.Node.Name] = true
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -201,8 +200,8 @@ func (r *Reconciler) applyTaints(ctx context.Context, w *fleetSnapshot, want *wa
 	return waiting, err
 }
 
-// without leaves out the nodes that wait.
-func without(stale []staleNode, waiting map[string]bool) []staleNode {
+// withoutWaiting leaves out the nodes that wait.
+func withoutWaiting(stale []staleNode, waiting map[string]bool) []staleNode {
 	if len(waiting) == 0 {
 		return stale
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 
-	"github.com/refit-dev/refit/internal/pipeline/startuptaint"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // holder is a node whose agent has proven that it holds a bundle of one image.
@@ -49,8 +49,8 @@ type fatal struct{}
 
 func (fatal) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// Only what the node's own agent said since the node booted, about the list
-// that it is to hold now, proves anything.
+// Only a report counts that the node's own agent wrote after the node booted, about its
+// current pin set.
 func TestHoldsAll(t *testing.T) {
 	t.Parallel()
 	early, late := at(5), at(15)
@@ -61,21 +61,21 @@ func TestHoldsAll(t *testing.T) {
 		"all is held and pinned":                           {func(*fakeSite) {}, true},
 		"an image is not pinned":                           {func(s *fakeSite) { s.nu.Status.Pins.ImagesPinned = 0 }, false},
 		"a file is missing":                                {func(s *fakeSite) { s.nu.Status.Pins.PayloadsReady = 0 }, false},
-		"nobody has told it anything":                      {func(s *fakeSite) { s.updates["n1"] = nil }, false},
+		"it has no NodeUpdate":                             {func(s *fakeSite) { s.updates["n1"] = nil }, false},
 		"its agent has not spoken":                         {func(s *fakeSite) { s.nu.Status = v1alpha1.NodeUpdateStatus{} }, false},
 		"what the agent said is of the boot before":        {func(s *fakeSite) { s.nu.Status.Observed.BootID = "boot-1" }, false},
 		"without boot IDs: said before the node was there": {func(s *fakeSite) { s.nu.Status.Observed, s.nu.Status.Agent.Heartbeat = nil, &early }, false},
 		"without boot IDs: said since":                     {func(s *fakeSite) { s.node.Status.NodeInfo.BootID, s.nu.Status.Agent.Heartbeat = "", &late }, true},
 		"the counts are about another list":                {func(s *fakeSite) { s.nu.Status.Pins.Content = "hold-old" }, false},
-		"it was told of another list":                      {func(s *fakeSite) { s.nu.Spec.Pins = "hold-old" }, false},
-		"a set came that it was not told of yet": {func(s *fakeSite) {
+		"its desired state names another pin set":          {func(s *fakeSite) { s.nu.Spec.Pins = "hold-old" }, false},
+		"its desired state does not include a new set yet": {func(s *fakeSite) {
 			s.set(v1alpha1.PinnedImageSet{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: v1alpha1.PinnedImageSetSpec{Groups: []v1alpha1.ImageGroup{{Name: "g", Images: []v1alpha1.PinnedImage{{Name: "b:1", Digest: "y"}}}}}})
 		}, false},
 		"a bundle that an agent has is not read yet": {func(s *fakeSite) {
 			s.set(allOf(dig("b")))
 			s.nu.Status.Bundles = []string{dig("b")}
 		}, false},
-		"a bundle that nobody has plugged in keeps nobody out": {func(s *fakeSite) { s.set(allOf(dig("b"))) }, true},
+		"a bundle that is not plugged in keeps no taint": {func(s *fakeSite) { s.set(allOf(dig("b"))) }, true},
 		"an approved bundle that an agent has, and no set yet": {func(s *fakeSite) {
 			s.order, s.nu.Status.Bundles = []string{dig("c")}, []string{dig("c")}
 		}, false},
@@ -92,17 +92,17 @@ func TestHoldsAll(t *testing.T) {
 			s := holder()
 			c.change(s)
 			w := s.see()
-			want := &wanted{w: w, order: s.order, holds: w.newHolding(s.order)}
-			if got, says := want.holdsAll(0); got != c.want || says == "" {
+			want := &desiredState{w: w, order: s.order, holds: w.newPinSetBuilder(s.order)}
+			if got, says := want.hasPinnedAll(0); got != c.want || says == "" {
 				t.Errorf("held %v (%s), want %v", got, says, c.want)
 			}
 		})
 	}
 }
 
-// A node that could not be kept out is told nothing in this look, whatever the reason;
-// others are. What else is to be done goes on.
-func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
+// If the taint of a new node cannot be written, its desired state is not written in this
+// reconcile either. The other nodes and the remaining work continue.
+func TestANodeThatCannotBeTaintedWaits(t *testing.T) {
 	t.Parallel()
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("changed"))
 	for name, c := range map[string]struct {
@@ -125,18 +125,18 @@ func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
 			f.bundle(dig("a"), "app:1=x")
 			f.set(allOf(dig("a")))
 			w := f.see()
-			w.doors = []taintingPool{{"p", labels.Everything(), start}}
-			r := &Reconciler{Client: api, nodes: nodeindex.New()}
-			waiting, err := r.applyTaints(context.Background(), w, &wanted{w: w, holds: w.newHolding(nil)})
+			w.taintingPools = []taintingPool{{"p", labels.Everything(), start}}
+			r := &Reconciler{Client: api, nodes: nodeindex.New().Reader(nodeindex.Changes{})}
+			waiting, err := r.applyTaints(context.Background(), w, &desiredState{w: w, holds: w.newPinSetBuilder(nil)})
 			if !waiting["n1"] || waiting["n2"] || (err != nil) != c.said || r.more == c.said {
 				t.Errorf("waiting %v, error %v, again %v", waiting, err, r.more)
 			}
-			if left := without([]staleNode{{name: "n1"}, {name: "n2"}}, waiting); len(left) != 1 || left[0].name != "n2" {
-				t.Errorf("told: %v", left)
+			if left := withoutWaiting([]staleNode{{name: "n1"}, {name: "n2"}}, waiting); len(left) != 1 || left[0].name != "n2" {
+				t.Errorf("nodes to write: %v", left)
 			}
 			var n2 corev1.Node
 			if err := api.Get(context.Background(), client.ObjectKey{Name: "n2"}, &n2); err != nil || StartupTaint(&n2) == nil {
-				t.Errorf("n2 is not kept out: %v %v", err, n2.Spec.Taints)
+				t.Errorf("n2 has no startup taint: %v %v", err, n2.Spec.Taints)
 			}
 		})
 	}
@@ -146,9 +146,9 @@ func TestANodeThatCannotBeKeptOutIsNotForgotten(t *testing.T) {
 func TestOnlyOurTaintIsTouched(t *testing.T) {
 	t.Parallel()
 	others := []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}, {Key: "refit.dev/other", Effect: corev1.TaintEffectNoSchedule}}
-	for _, action := range []startuptaint.Action{startuptaint.KeepOut, startuptaint.KeepOutAgain, startuptaint.Drop, startuptaint.LetIn, startuptaint.Note} {
+	for _, action := range []pin.TaintAction{pin.AddTaint, pin.AddTaintAgain, pin.DropTaint, pin.AdmitNode, pin.RecordKey} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"x": "y"}}, Spec: corev1.NodeSpec{Taints: append([]corev1.Taint(nil), others...)}}
-		if action == startuptaint.Drop || action == startuptaint.LetIn {
+		if action == pin.DropTaint || action == pin.AdmitNode {
 			n.Spec.Taints = append([]corev1.Taint{{Key: v1alpha1.TaintImagesNotReady, Effect: corev1.TaintEffectNoSchedule}}, n.Spec.Taints...)
 		}
 		c := apiWith(t, holdScheme(t), []*corev1.Node{n}, nil)
@@ -159,7 +159,7 @@ func TestOnlyOurTaintIsTouched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept := action == startuptaint.KeepOut || action == startuptaint.KeepOutAgain
+		kept := action == pin.AddTaint || action == pin.AddTaintAgain
 		if (StartupTaint(got) != nil) != kept || got.Annotations["x"] != "y" {
 			t.Errorf("%s: %v %v", action, got.Spec.Taints, got.Annotations)
 		}

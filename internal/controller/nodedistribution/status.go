@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -26,7 +27,7 @@ var notDNS = regexp.MustCompile(`[^a-z0-9.]+`)
 
 // objectName of a found bundle: its name and version, with the beginning of
 // the digest if that name is taken.
-func (f *found) objectName(taken map[string]bool) string {
+func (f *mediaBundle) objectName(taken map[string]bool) string {
 	name := strings.Trim(notDNS.ReplaceAllString(strings.ToLower(f.name+"-"+f.version), "-"), "-.")
 	if len(name) > 200 {
 		name = strings.Trim(name[:200], "-.")
@@ -68,7 +69,7 @@ func (w *fleetSnapshot) progress(digest string) progress {
 		key := listKey{g.hold, g.os, g.arch}
 		list := lists[key]
 		if list == nil {
-			list = &listFacts{pin.Covers(w.hold(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
+			list = &listFacts{pin.Covers(w.readPinSet(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
 			lists[key] = list
 			p.conflict = w.conflict(g.hold, h)
 		}
@@ -83,7 +84,7 @@ func (w *fleetSnapshot) progress(digest string) progress {
 
 // conflict finds an image of a bundle whose tag names another image in a hold list.
 func (w *fleetSnapshot) conflict(hold string, h *bundle.Header) string {
-	for _, i := range w.hold(hold).Images {
+	for _, i := range w.readPinSet(hold).Images {
 		if img := h.ImageByName(i.Name); img != nil && img.Digest != i.Digest {
 			return fmt.Sprintf("image %s is %s in this bundle and %s in bundle %s, whose turn it is", i.Name, img.Digest, i.Digest, i.Bundle)
 		}
@@ -112,30 +113,30 @@ type listKey struct{ hold, os, arch string }
 // listFacts are what the progress of a bundle needs of a hold list.
 type listFacts struct {
 	covers bool
-	need   need
+	need   pinNeed
 }
 
-// need is how much a node with a hold list must hold; there is false while
-// nobody knows the list.
-type need struct {
+// pinNeed is how much a node with a pin set must have; there is false while the set is not
+// known.
+type pinNeed struct {
 	there            bool
 	images, payloads int32
 	// fetched from registries; only sets of such wait for them.
 	fetched int32
 }
 
-func (w *fleetSnapshot) needOf(hold string) need {
-	list := w.hold(hold)
-	bundled, fetched := list.Counts()
-	return need{w.contents[hold] != nil, int32(bundled), int32(len(list.Payloads)), int32(fetched)}
+func (w *fleetSnapshot) needOf(hold string) pinNeed {
+	list := w.readPinSet(hold)
+	bundled, fetched := list.CountImages()
+	return pinNeed{w.contents[hold] != nil, int32(bundled), int32(len(list.Payloads)), int32(fetched)}
 }
 
-func (r *Reconciler) writeBundles(ctx context.Context, w *fleetSnapshot, approvals map[string]approval, media map[string]*found) error {
+func (r *Reconciler) writeBundles(ctx context.Context, w *fleetSnapshot, approvals map[string]approval, media map[string]*mediaBundle) error {
 	var errs []error
 	for i := range w.bundles {
 		b := &w.bundles[i]
 		st := w.bundleStatus(b, approvals, media)
-		if equality.Semantic.DeepEqual(b.Status, st) || r.tooSoon(w, b, &st) {
+		if equality.Semantic.DeepEqual(b.Status, st) || r.deferProgress(w, b, &st) {
 			continue
 		}
 		errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "Bundle", Name: b.Name, UID: string(b.UID)}, &st))
@@ -148,15 +149,15 @@ func progressEvery(nodes int) time.Duration {
 	return max(10*time.Second, time.Duration(nodes)*time.Second/50)
 }
 
-// tooSoon keeps mere progress from being written too often; what changes the
+// deferProgress keeps mere progress from being written too often; what changes the
 // state of a bundle is written at once.
-func (r *Reconciler) tooSoon(w *fleetSnapshot, b *v1alpha1.Bundle, st *v1alpha1.BundleStatus) bool {
+func (r *Reconciler) deferProgress(w *fleetSnapshot, b *v1alpha1.Bundle, st *v1alpha1.BundleStatus) bool {
 	if r.progressAt == nil {
 		r.progressAt = map[types.UID]time.Time{}
 	}
 	mere := equality.Semantic.DeepEqual(withoutProgress(&b.Status), withoutProgress(st))
 	if mere && w.now.Sub(r.progressAt[b.UID]) < progressEvery(len(w.nodes)) {
-		r.later = true
+		r.deferred = true
 		return true
 	}
 	r.progressAt[b.UID] = w.now
@@ -172,7 +173,7 @@ func withoutProgress(st *v1alpha1.BundleStatus) *v1alpha1.BundleStatus {
 	return out
 }
 
-func (w *fleetSnapshot) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*found) v1alpha1.BundleStatus {
+func (w *fleetSnapshot) bundleStatus(b *v1alpha1.Bundle, approvals map[string]approval, media map[string]*mediaBundle) v1alpha1.BundleStatus {
 	d := digestOf(b)
 	a, f := approvals[d], media[d]
 	st := *b.Status.DeepCopy()
@@ -206,7 +207,7 @@ func bundleConditions(st *v1alpha1.BundleStatus, generation int64, a approval, l
 		ok              bool
 		reason, message string
 	}{
-		{v1alpha1.ConditionApproved, a.ok, word(a.reason), approved},
+		{v1alpha1.ConditionApproved, a.ok, reasonText(a.reason), approved},
 		{v1alpha1.ConditionLoaded, loaded, reason, message},
 		{v1alpha1.ConditionReady, loaded, reason, message},
 		{v1alpha1.ConditionReconciling, waits, reason, message},
@@ -225,24 +226,24 @@ func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
 
 // bundleReason is the one sentence about a bundle: what stops it, else what it
 // is busy with.
-func (w *fleetSnapshot) bundleReason(b *v1alpha1.Bundle, a approval, f *found, p progress, loaded bool) (reason, message string) {
+func (w *fleetSnapshot) bundleReason(b *v1alpha1.Bundle, a approval, f *mediaBundle, p progress, loaded bool) (reason, message string) {
 	d := digestOf(b)
 	refused := f != nil && len(f.refusals) > 0
 	switch {
 	case d == "":
 		return v1alpha1.ReasonAwaitingApproval, "this Bundle names no digest; set spec.digest to approve one"
 	case !a.ok && a.reason == v1alpha1.ReasonAwaitingApproval && f != nil && len(a.candidate) == 0:
-		return w.mismatch(b, f)
+		return w.unapprovedReason(b, f)
 	case !a.ok:
-		return word(a.reason), withFix(a.message, a.fix)
+		return reasonText(a.reason), withFix(a.message, a.fix)
 	case loaded:
 		return v1alpha1.ReasonAsExpected, fmt.Sprintf("all %d nodes hold and pin it", p.want)
 	case refused:
 		return v1alpha1.ReasonBundleCorrupt, f.refusals[0]
 	case p.reason != "":
-		return word(p.reason), p.sentence()
+		return reasonText(p.reason), p.sentence()
 	}
-	return w.underWay(d, f, p)
+	return w.loadingReason(d, f, p)
 }
 
 // sentence about the node that is stopped, and how many others are.
@@ -253,17 +254,18 @@ func (p progress) sentence() string {
 	return fmt.Sprintf("%s (and %d more nodes)", p.message, p.more)
 }
 
-// mismatch of a found bundle that nobody approved: says what was expected.
-func (w *fleetSnapshot) mismatch(b *v1alpha1.Bundle, f *found) (string, string) {
+// unapprovedReason is the status of an unapproved discovered bundle, with the digest that was
+// expected.
+func (w *fleetSnapshot) unapprovedReason(b *v1alpha1.Bundle, f *mediaBundle) (string, string) {
 	found := fmt.Sprintf("found %s on %s %s", f.digest, f.at[0].Node, f.at[0].Device)
-	if e := w.expected(); len(e) > 0 {
+	if e := w.missingDigests(); len(e) > 0 {
 		return v1alpha1.ReasonDigestMismatch, found + ", expected " + strings.Join(e, " or ") + "; nothing of it is loaded. Bring the expected one, or approve this one: set spec.digest of Bundle " + b.Name
 	}
-	return v1alpha1.ReasonAwaitingApproval, found + "; nobody approved it. Set spec.digest of Bundle " + b.Name + " to approve it"
+	return v1alpha1.ReasonAwaitingApproval, found + "; it is not approved. Set spec.digest of Bundle " + b.Name + " to approve it"
 }
 
-// expected are the approved digests that are not on every node yet.
-func (w *fleetSnapshot) expected() []string {
+// missingDigests are the approved digests that are not on every node yet.
+func (w *fleetSnapshot) missingDigests() []string {
 	var out []string
 	for i := range w.bundles {
 		if d := w.bundles[i].Spec.Digest; d != "" {
@@ -276,8 +278,8 @@ func (w *fleetSnapshot) expected() []string {
 	return out
 }
 
-// underWay is about an approved bundle that no node complains of.
-func (w *fleetSnapshot) underWay(d string, f *found, p progress) (string, string) {
+// loadingReason is about an approved bundle that no node complains of.
+func (w *fleetSnapshot) loadingReason(d string, f *mediaBundle, p progress) (string, string) {
 	_, err := w.header(d)
 	bad := w.unreadable()
 	switch {
@@ -292,7 +294,7 @@ func (w *fleetSnapshot) underWay(d string, f *found, p progress) (string, string
 	case len(bad) > 0:
 		return v1alpha1.ReasonBundleUnreadable, bad[0]
 	}
-	if other := w.strangers(d); len(other) > 0 {
+	if other := w.unapprovedMedia(d); len(other) > 0 {
 		return v1alpha1.ReasonDigestMismatch, "expected " + d + ", found " + strings.Join(other, ", ") + "; nothing of it is loaded"
 	}
 	return v1alpha1.ReasonNoSource, "approved, but no node has it and no medium with it is plugged in"
@@ -300,7 +302,7 @@ func (w *fleetSnapshot) underWay(d string, f *found, p progress) (string, string
 
 // served reports whether an agent has a bundle's header.
 func (w *fleetSnapshot) served(digest string) bool {
-	for _, nu := range w.updates {
+	for nu := range nodeindex.AllUpdates(w.reports, w.departed) {
 		if nu.Status.Agent != nil && slices.Contains(nu.Status.Bundles, digest) {
 			return true
 		}
@@ -308,8 +310,8 @@ func (w *fleetSnapshot) served(digest string) bool {
 	return false
 }
 
-// strangers are found bundles that nobody approved, with where they are.
-func (w *fleetSnapshot) strangers(expected string) []string {
+// unapprovedMedia are unapproved bundles on media, with their locations.
+func (w *fleetSnapshot) unapprovedMedia(expected string) []string {
 	people := w.peopleApproved()
 	var out []string
 	for _, i := range w.countKinds().media {
@@ -331,7 +333,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-func word(reason string) string {
+func reasonText(reason string) string {
 	if reason == "" {
 		return v1alpha1.ReasonAwaitingApproval
 	}
@@ -370,14 +372,14 @@ func (w *fleetSnapshot) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	st := v1alpha1.PinnedImageSetStatus{ObservedGeneration: s.Generation, Conditions: append([]metav1.Condition(nil), s.Status.Conditions...)}
 	var known bool
 	st.Images, known = w.imagesOf(s)
-	want, done, stopped := w.holders(set, known)
+	want, done, stopped := w.pinCounts(set, known)
 	st.Nodes = fmt.Sprintf("%d/%d", done, want)
 	ready := known && done == want
 	reason, message := v1alpha1.ReasonAsExpected, fmt.Sprintf("%d nodes hold and pin the set", want)
 	if !ready {
 		reason, message = v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin the set", done, want)
 	}
-	if why := w.kept[s.Name]; why != "" {
+	if why := w.keptReasons[s.Name]; why != "" {
 		message += "; it could go, and is kept: " + why
 	}
 	why, says := reason, message
@@ -391,15 +393,15 @@ func (w *fleetSnapshot) setStatus(set int) v1alpha1.PinnedImageSetStatus {
 	return st
 }
 
-// holders counts the nodes that are to hold a set and those that do; stopped is one
+// pinCounts counts the nodes that are to hold a set and those that do; stopped is one
 // that a person must see to, nil if there is none. known is false while it is not
 // known what the set brings.
-func (w *fleetSnapshot) holders(set int, known bool) (want, done int, stopped *v1alpha1.NodeUpdate) {
-	needs := map[string]need{}
+func (w *fleetSnapshot) pinCounts(set int, known bool) (want, done int, stopped *v1alpha1.NodeUpdate) {
+	needs := map[string]pinNeed{}
 	t := w.countKinds()
 	for i := range t.groups {
 		g := &t.groups[i]
-		if !g.in(set) {
+		if !g.selectedBy(set) {
 			continue
 		}
 		want += g.nodes

@@ -2,7 +2,6 @@ package nodedrain
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,8 +18,7 @@ type Cordoner struct {
 	Client client.Client
 	// Live reads from the API server, for a node that is not as it was known.
 	Live  client.Reader
-	Nodes *nodeindex.Index
-	Now   func() time.Time
+	Nodes *nodeindex.Reader
 }
 
 // Mark marks a node for an update and cordons it if cordon is true. A node that a
@@ -76,11 +74,11 @@ func (c *Cordoner) change(ctx context.Context, known *corev1.Node, do func(*core
 	return c.patch(ctx, live, changed)
 }
 
-// patch fails if the node is not as it was seen: then it is looked at again.
+// patch fails if the node changed since it was read: the caller then reads it again.
 func (c *Cordoner) patch(ctx context.Context, old, changed *corev1.Node) error {
 	err := c.Client.Patch(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.FieldOwnerController))
 	if err == nil && c.Nodes != nil {
-		c.Nodes.PutNode(changed, c.Now())
+		c.Nodes.PutNode(changed)
 	}
 	return err
 }

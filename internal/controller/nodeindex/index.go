@@ -3,8 +3,7 @@ package nodeindex
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,162 +11,97 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// believe is how long an answer of the API server counts more than a cache that
-// shows something older: as long as a watch takes to begin again after an outage.
-const believe = 90 * time.Second
+// answerLifetime is how long an answer of the API server counts more than a cache that
+// shows an older version: as long as a watch takes to start again after an outage.
+const answerLifetime = 90 * time.Second
 
-// View is what is known. It is valid until the next Look.
-type View struct {
-	// Nodes by name.
-	Nodes []*corev1.Node
-	// Reports are their NodeUpdates in the same order, nil for a node without one.
-	Reports []*v1alpha1.NodeUpdate
-	// Edition is another whenever a node came or went: then the order is another.
-	Edition int
-	// ByName has the same nodes.
-	ByName map[string]*corev1.Node
-	// Updates by the name of their node; also those whose node has left.
-	Updates map[string]*v1alpha1.NodeUpdate
-}
-
-// Changes says which changes of an object call for a look; nil is all of them.
-type Changes struct {
-	Node   func(before, after *corev1.Node) bool
-	Update func(before, after *v1alpha1.NodeUpdate) bool
-}
-
-// Index of the nodes. Look is for one goroutine, the rest for any.
+// Index of all nodes, for any number of goroutines.
 type Index struct {
-	nodes   side[*corev1.Node]
-	updates side[*v1alpha1.NodeUpdate]
-	wakes   chan event.GenericEvent
+	nodes   objects[*corev1.Node]
+	updates objects[*v1alpha1.NodeUpdate]
+	readers []*Reader
 	synced  []toolscache.InformerSynced
 	filled  atomic.Bool
+	now     func() time.Time
 
-	view View
-	at   map[string]int
+	mu   sync.Mutex
+	view *View
 	size atomic.Int64
 }
 
-// New makes an empty roster.
+// New creates an empty index.
 func New() *Index {
-	return &Index{nodes: newSide[*corev1.Node](), updates: newSide[*v1alpha1.NodeUpdate](), wakes: make(chan event.GenericEvent, 1),
-		view: View{ByName: map[string]*corev1.Node{}, Updates: map[string]*v1alpha1.NodeUpdate{}}, at: map[string]int{}}
+	return &Index{nodes: newObjects[*corev1.Node](), updates: newObjects[*v1alpha1.NodeUpdate](), now: time.Now, view: &View{}}
 }
 
-// Watch follows a cache that has not started yet.
-func (r *Index) Watch(ctx context.Context, c cache.Cache, which Changes) error {
-	if err := follow(ctx, r, c, &corev1.Node{}, &r.nodes, which.Node); err != nil {
+// Watch follows a cache that has not started yet. All readers exist before it is called.
+func (x *Index) Watch(ctx context.Context, c cache.Cache) error {
+	err := follow(ctx, x, c, &corev1.Node{}, &x.nodes, func(r *Reader, before, after *corev1.Node) bool {
+		return r.changes.Node == nil || r.changes.Node(before, after)
+	})
+	if err != nil {
 		return err
 	}
-	if err := follow(ctx, r, c, &v1alpha1.NodeUpdate{}, &r.updates, which.Update); err != nil {
+	err = follow(ctx, x, c, &v1alpha1.NodeUpdate{}, &x.updates, func(r *Reader, before, after *v1alpha1.NodeUpdate) bool {
+		return r.changes.Update == nil || r.changes.Update(before, after)
+	})
+	if err != nil {
 		return err
 	}
-	go r.fill(ctx)
+	go x.fill(ctx)
 	return nil
 }
 
-// fill puts in order what was there at the start, before the first look: that is
-// tens of thousands of names.
-func (r *Index) fill(ctx context.Context) {
-	if toolscache.WaitForCacheSync(ctx.Done(), r.synced...) {
-		r.Refresh(time.Now())
-		r.filled.Store(true)
+// fill sorts the tens of thousands of nodes that exist at the start, before the first
+// reconcile.
+func (x *Index) fill(ctx context.Context) {
+	if toolscache.WaitForCacheSync(ctx.Done(), x.synced...) {
+		x.refresh()
+		x.filled.Store(true)
 	}
 }
 
-// Changed gets an event, for many changes at once, when there is a reason to look.
-func (r *Index) Changed() <-chan event.GenericEvent { return r.wakes }
+// Synced reports whether the index has sorted all objects that existed at the start. No
+// reconciler may refresh before.
+func (x *Index) Synced() bool { return x.filled.Load() }
 
-func (r *Index) wake() {
-	select {
-	case r.wakes <- event.GenericEvent{}:
-	default: // a call is waiting already
-	}
+// Size is the number of nodes at the last refresh of any reader.
+func (x *Index) Size() int { return int(x.size.Load()) }
+
+// PutNode stores a node as the API server answered it.
+func (x *Index) PutNode(n *corev1.Node) { x.nodes.putAnswer(n, x.now()) }
+
+// PutUpdate stores a NodeUpdate as the API server answered it.
+func (x *Index) PutUpdate(nu *v1alpha1.NodeUpdate) { x.updates.putAnswer(nu, x.now()) }
+
+// refresh applies the changes since the last refresh, whichever reader asked for it.
+// Answers age by the index's clock alone: readers have clocks of their own.
+func (x *Index) refresh() *View {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := x.now()
+	updates := x.updates.drain(now) // first: a NodeUpdate without its node counts as departed
+	x.view = x.view.with(x.nodes.drain(now), updates)
+	x.size.Store(int64(len(x.view.Nodes)))
+	return x.view
 }
 
-// Synced reports whether everything that was there at the start is known and in
-// its order: nobody may look before.
-func (r *Index) Synced() bool { return r.filled.Load() }
-
-// PutNode notes a node as the API server answered it.
-func (r *Index) PutNode(n *corev1.Node, now time.Time) { r.nodes.putAnswer(n, now) }
-
-// PutUpdate notes a NodeUpdate as the API server answered it.
-func (r *Index) PutUpdate(nu *v1alpha1.NodeUpdate, now time.Time) { r.updates.putAnswer(nu, now) }
-
-// Refresh takes in what is new.
-func (r *Index) Refresh(now time.Time) *View {
-	if len(r.view.ByName)+len(r.view.Updates) == 0 { // the first: maps that grow by and by cost twice the time
-		r.view.ByName, r.view.Updates = make(map[string]*corev1.Node, r.nodes.count()), make(map[string]*v1alpha1.NodeUpdate, r.updates.count())
-		r.at = make(map[string]int, r.nodes.count())
-	}
-	r.updates.drain(now, func(name string, nu *v1alpha1.NodeUpdate, there bool) {
-		if i, known := r.at[name]; known {
-			r.view.Reports[i] = nu
-		}
-		if !there {
-			delete(r.view.Updates, name)
-			return
-		}
-		r.view.Updates[name] = nu
-	})
-	moved := false
-	r.nodes.drain(now, func(name string, n *corev1.Node, there bool) {
-		i, known := r.at[name]
-		switch {
-		case !there:
-			delete(r.view.ByName, name)
-			moved = moved || known
-			return
-		case known:
-			r.view.Nodes[i] = n
-		default:
-			moved = true
-		}
-		r.view.ByName[name] = n
-	})
-	if moved {
-		r.sort()
-		r.size.Store(int64(len(r.view.Nodes)))
-	}
-	return &r.view
-}
-
-// Size is how many nodes the last Look showed.
-func (r *Index) Size() int { return int(r.size.Load()) }
-
-func (r *Index) sort() {
-	r.view.Nodes = make([]*corev1.Node, 0, len(r.view.ByName))
-	for _, n := range r.view.ByName {
-		r.view.Nodes = append(r.view.Nodes, n)
-	}
-	slices.SortFunc(r.view.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	clear(r.at)
-	r.view.Reports = make([]*v1alpha1.NodeUpdate, len(r.view.Nodes))
-	for i, n := range r.view.Nodes {
-		r.at[n.Name] = i
-		r.view.Reports[i] = r.view.Updates[n.Name]
-	}
-	r.view.Edition++
-}
-
-// follow takes the events of one kind.
-func follow[T client.Object](ctx context.Context, r *Index, c cache.Cache, of T, s *side[T], calls func(before, after T) bool) error {
-	inf, err := c.GetInformer(ctx, of)
+// follow feeds the objects of one kind to the index and wakes the readers that wait for
+// the change.
+func follow[T client.Object](ctx context.Context, x *Index, c cache.Cache, kind T, s *objects[T], wakes func(r *Reader, before, after T) bool) error {
+	inf, err := c.GetInformer(ctx, kind)
 	if err != nil {
-		return fmt.Errorf("watch %T: %w", of, err)
+		return fmt.Errorf("watch %T: %w", kind, err)
 	}
 	reg, err := inf.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
-			if x, ok := o.(T); ok {
-				s.put(x)
-				r.wake()
+			if added, ok := o.(T); ok {
+				s.put(added)
+				x.wakeReaders(func(*Reader) bool { return true })
 			}
 		},
 		UpdateFunc: func(before, after any) {
@@ -177,23 +111,29 @@ func follow[T client.Object](ctx context.Context, r *Index, c cache.Cache, of T,
 				return
 			}
 			s.put(b)
-			if calls == nil || calls(a, b) {
-				r.wake()
-			}
+			x.wakeReaders(func(r *Reader) bool { return wakes(r, a, b) })
 		},
 		DeleteFunc: func(o any) {
 			if d, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = d.Obj
 			}
-			if x, ok := o.(T); ok {
-				s.remove(x)
-				r.wake()
+			if deleted, ok := o.(T); ok {
+				s.remove(deleted)
+				x.wakeReaders(func(*Reader) bool { return true })
 			}
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("watch %T: %w", of, err)
+		return fmt.Errorf("watch %T: %w", kind, err)
 	}
-	r.synced = append(r.synced, reg.HasSynced)
+	x.synced = append(x.synced, reg.HasSynced)
 	return nil
+}
+
+func (x *Index) wakeReaders(which func(*Reader) bool) {
+	for _, r := range x.readers {
+		if which(r) {
+			r.wake()
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"sort"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-func newWorld(t *testing.T) *site {
+func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Parallel()
 	w := &site{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), door: &door{}}
@@ -123,8 +124,8 @@ func inline(path, text string) v1alpha1.NodeFile {
 	return v1alpha1.NodeFile{Path: path, Contents: &v1alpha1.FileContents{Inline: &text}}
 }
 
-// say changes the NodeConfig as a person would.
-func (w *site) say(change func(*v1alpha1.NodeConfigSpec)) {
+// editConfig changes the NodeConfig as an administrator.
+func (w *site) editConfig(change func(*v1alpha1.NodeConfigSpec)) {
 	w.t.Helper()
 	var c v1alpha1.NodeConfig
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: "edge"}, &c))
@@ -132,8 +133,8 @@ func (w *site) say(change func(*v1alpha1.NodeConfigSpec)) {
 	w.must(w.admin.Update(context.Background(), &c))
 }
 
-// look lets the controller look once at everything, without making builds.
-func (w *site) look() *v1alpha1.OSImage {
+// reconcile runs one reconcile of the OSImage, without the builds.
+func (w *site) reconcile() *v1alpha1.OSImage {
 	w.t.Helper()
 	_, err := w.r.Reconcile(context.Background(), ctrl.Request{})
 	w.must(err)
@@ -142,27 +143,27 @@ func (w *site) look() *v1alpha1.OSImage {
 	return o
 }
 
-// work looks and builds until nothing more happens by itself.
-func (w *site) work() *v1alpha1.OSImage {
+// reconcileAndBuild reconciles the OSImage and the builds until nothing changes any more.
+func (w *site) reconcileAndBuild() *v1alpha1.OSImage {
 	w.t.Helper()
 	for range 4 {
-		w.look()
-		w.make()
+		w.reconcile()
+		w.reconcileBuilds()
 	}
-	return w.look()
+	return w.reconcile()
 }
 
-// make lets every build be made, or be looked at, once.
-func (w *site) make() {
+// reconcileBuilds reconciles every build once.
+func (w *site) reconcileBuilds() {
 	w.t.Helper()
-	for _, b := range w.all() {
+	for _, b := range w.allBuilds() {
 		_, err := w.builds.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Name: b.Name}})
 		w.must(err)
 	}
 }
 
-// all builds, the oldest first.
-func (w *site) all() []v1alpha1.OSBuild {
+// allBuilds returns all builds, the oldest first.
+func (w *site) allBuilds() []v1alpha1.OSBuild {
 	w.t.Helper()
 	var list v1alpha1.OSBuildList
 	w.must(w.admin.List(context.Background(), &list))
@@ -205,3 +206,5 @@ func (w *site) report(name string, fields map[string]string) {
 	nu.Status.Observed = &v1alpha1.Observed{Fields: fields}
 	w.must(w.admin.Status().Update(context.Background(), nu))
 }
+
+func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -27,6 +29,8 @@ import (
 )
 
 const patience = 60 * time.Second
+
+func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
 
 func newClient(t testing.TB, cfg *rest.Config) client.Client {
 	t.Helper()
@@ -50,12 +54,12 @@ type site struct {
 	stop   func()
 	// ahead is how far the controller's clock is ahead, in nanoseconds.
 	ahead atomic.Int64
-	// without are the areas that are not installed; log takes what the controller logs, and
-	// health is where its probes are answered.
+	// without are the areas that are not installed; log takes what the controller logs (the
+	// test's log, with REFIT_TEST_LOG=1), and health is where its probes are answered.
 	without areas.Set
 	log     logr.Logger
 	health  string
-	// set is how far somebody has set its wall clock, in seconds; no time has passed.
+	// set is how far its wall clock was set ahead, in seconds, without time passing.
 	set atomic.Int64
 }
 
@@ -172,7 +176,7 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	var wg sync.WaitGroup
 	wg.Add(1)
 	log := s.log
-	if log.GetSink() == nil && testing.Verbose() {
+	if log.GetSink() == nil && os.Getenv("REFIT_TEST_LOG") != "" {
 		log = testr.New(s.t)
 	}
 	go func() {
@@ -196,7 +200,7 @@ func (s *site) restartController() {
 }
 
 func (s *site) plugIn(node string, raw []byte, signed ...string) {
-	s.agents[node].set(func(a *simAgent) { a.stick, a.device, a.signed = raw, "/dev/sdb", signed })
+	s.agents[node].set(func(a *simAgent) { a.medium, a.device, a.signed = raw, "/dev/sdb", signed })
 }
 
 func (s *site) approve(name, digest string) {
@@ -211,6 +215,21 @@ func (s *site) update(name, digest string, change func(*v1alpha1.ClusterUpdateSp
 		change(&u.Spec)
 	}
 	s.create(u)
+}
+
+// edit reads an object and changes it, again if the controller wrote meanwhile.
+func (s *site) edit(o client.Object, change func()) {
+	s.t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := s.admin.Get(context.Background(), client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		change()
+		return s.admin.Update(context.Background(), o)
+	})
+	if err != nil {
+		s.t.Fatalf("edit %T %s: %v", o, o.GetName(), err)
+	}
 }
 
 func (s *site) change(name string, change func(*v1alpha1.ClusterUpdateSpec)) {

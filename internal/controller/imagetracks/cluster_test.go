@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -43,7 +44,7 @@ type calls struct {
 	instead func(*http.Request) *http.Response
 }
 
-// set who answers; nil is who is asked.
+// set replaces the server that answers; nil is the real one.
 func (c *calls) set(instead func(*http.Request) *http.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,8 +66,8 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// take is what was counted since the last call.
-func (c *calls) take() (reads int, other []string) {
+// takeCounts returns the number of reads and the other requests since the last call.
+func (c *calls) takeCounts() (reads int, other []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	reads, other = c.reads, c.other
@@ -74,10 +75,10 @@ func (c *calls) take() (reads int, other []string) {
 	return reads, other
 }
 
-// world is a real API server and a real registry. The test plays kubelets,
+// testCluster is a real API server and a real registry. The test plays kubelets,
 // Deployment controller and agents; the reconciler has the rights that it has
 // when installed.
-type world struct {
+type testCluster struct {
 	t     *testing.T
 	admin client.Client
 	ctl   client.Client
@@ -88,10 +89,10 @@ type world struct {
 	now   time.Time
 }
 
-func newWorld(t *testing.T) *world {
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	t.Parallel()
-	w := &world{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), asked: &calls{next: http.DefaultTransport}, api: &calls{}}
+	w := &testCluster{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), asked: &calls{next: http.DefaultTransport}, api: &calls{}}
 	w.reg = registrytest.Start(t)
 	cfg := apitest.Start(t)
 	w.admin = w.client(cfg)
@@ -104,17 +105,17 @@ func newWorld(t *testing.T) *world {
 		name := fmt.Sprintf("n%d", i+1)
 		w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}})
 	}
-	w.api.take()
+	w.api.takeCounts()
 	return w
 }
 
 // restart is a controller that has forgotten everything.
-func (w *world) restart() {
+func (w *testCluster) restart() {
 	now := func() time.Time { return w.now }
 	w.r = &Reconciler{Client: w.ctl, Live: w.ctl, Poller: registry.NewPoller(w.asked, now), Now: now}
 }
 
-func (w *world) client(cfg *rest.Config) client.Client {
+func (w *testCluster) client(cfg *rest.Config) client.Client {
 	w.t.Helper()
 	s := runtime.NewScheme()
 	w.must(clientgoscheme.AddToScheme(s))
@@ -124,14 +125,14 @@ func (w *world) client(cfg *rest.Config) client.Client {
 	return c
 }
 
-func (w *world) must(err error) {
+func (w *testCluster) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) create(o client.Object) {
+func (w *testCluster) create(o client.Object) {
 	w.t.Helper()
 	st := o.DeepCopyObject().(client.Object)
 	w.must(w.admin.Create(context.Background(), o))
@@ -143,44 +144,44 @@ func (w *world) create(o client.Object) {
 	}
 }
 
-// look lets the reconciler look once, and returns the track.
-func (w *world) look(name string) *v1alpha1.ImageTrack {
+// reconcile runs one reconcile of a track and returns it.
+func (w *testCluster) reconcile(name string) *v1alpha1.ImageTrack {
 	w.t.Helper()
 	_, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
 	w.must(err)
 	return w.track(name)
 }
 
-func (w *world) track(name string) *v1alpha1.ImageTrack {
+func (w *testCluster) track(name string) *v1alpha1.ImageTrack {
 	w.t.Helper()
 	o := &v1alpha1.ImageTrack{}
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Name: name}, o))
 	return o
 }
 
-// say changes a track as a person would.
-func (w *world) say(name string, change func(*v1alpha1.ImageTrackSpec)) {
+// editSpec changes a track as an administrator.
+func (w *testCluster) editSpec(name string, change func(*v1alpha1.ImageTrackSpec)) {
 	w.t.Helper()
 	o := w.track(name)
 	change(&o.Spec)
 	w.must(w.admin.Update(context.Background(), o))
 }
 
-// later moves the clock past the next look.
-func (w *world) later() { w.now = w.now.Add(2 * time.Hour) }
+// nextPoll moves the clock past the next poll.
+func (w *testCluster) nextPoll() { w.now = w.now.Add(2 * time.Hour) }
 
 // grant lets the controller write in a namespace, as the reason says.
-func (w *world) grant(namespace string) {
+func (w *testCluster) grant(namespace string) {
 	w.t.Helper()
 	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: WriterRole},
 		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: WriterRole},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.FieldOwnerController}}})
-	for range 300 { // the API server learns of it a moment later
+	for range 1200 { // the API server learns of it a moment later
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "patch", Group: v1alpha1.GroupVersion.Group, Resource: "staticpods"}}}
 		w.must(w.ctl.Create(context.Background(), review))
 		if review.Status.Allowed {
-			w.api.take()
+			w.api.takeCounts()
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -188,16 +189,16 @@ func (w *world) grant(namespace string) {
 	w.t.Fatal("the right to write is not there")
 }
 
-// agents plays fleet and agents: every node that a set names is told of its
-// images, and holds them if held is true.
-func (w *world) agents(name string, held bool) {
+// simulateAgents plays the controller and the agents: the desired state of every node of the
+// set gets its images, and the agents report them as pulled if held is true.
+func (w *testCluster) simulateAgents(name string, held bool) {
 	w.t.Helper()
 	ctx := context.Background()
 	var set v1alpha1.PinnedImageSet
 	w.must(w.admin.Get(ctx, client.ObjectKey{Name: "track-" + name}, &set))
-	l := model.HoldList{}
+	l := model.PinSet{}
 	for _, i := range set.Spec.Groups[0].Images {
-		l.Images = append(l.Images, model.HeldImage{Name: i.Name, Digest: i.Digest, Registry: set.Spec.FromRegistry})
+		l.Images = append(l.Images, model.PinSetImage{Name: i.Name, Digest: i.Digest, Registry: set.Spec.FromRegistry})
 	}
 	data, err := json.Marshal(l)
 	w.must(err)
@@ -214,7 +215,7 @@ func (w *world) agents(name string, held bool) {
 		w.must(ssa.Status(ctx, w.admin, ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: node},
 			&v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Version: "test", Heartbeat: &metav1.Time{Time: w.now}}, Pins: h}))
 	}
-	w.api.take()
+	w.api.takeCounts()
 }
 
 func podTemplate(app, image string) corev1.PodTemplateSpec {
@@ -231,9 +232,9 @@ func rollingUpdate(unavailable, surge *intstr.IntOrString) *appsv1.RollingUpdate
 	return &appsv1.RollingUpdateDeployment{MaxUnavailable: unavailable, MaxSurge: surge}
 }
 
-// runs makes the pods of an app run digests, one on each node in turn, and says
-// of its Deployment that all is well.
-func (w *world) runs(app string, digests ...string) {
+// runDigests makes the pods of an app run digests, one per node, and completes the rollout of
+// its Deployment.
+func (w *testCluster) runDigests(app string, digests ...string) {
 	w.t.Helper()
 	ctx := context.Background()
 	for i, d := range digests {
@@ -248,11 +249,11 @@ func (w *world) runs(app string, digests ...string) {
 			Image: p.Spec.Containers[0].Image, ImageID: w.reg.Ref("shop/app@" + d)}}}
 		w.must(w.admin.Status().Update(ctx, &p))
 	}
-	w.well(app, int32(len(digests)), true)
+	w.setRollout(app, int32(len(digests)), true)
 }
 
-// well says of a Deployment that its roll-out is at its end, or is not.
-func (w *world) well(app string, n int32, settled bool) {
+// setRollout sets the status of a Deployment: its rollout is complete if settled is true.
+func (w *testCluster) setRollout(app string, n int32, settled bool) {
 	w.t.Helper()
 	var d appsv1.Deployment
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: "shop", Name: app}, &d))
@@ -264,14 +265,14 @@ func (w *world) well(app string, n int32, settled bool) {
 }
 
 // image of a Deployment's template.
-func (w *world) image(app string) string {
+func (w *testCluster) image(app string) string {
 	w.t.Helper()
 	var d appsv1.Deployment
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: "shop", Name: app}, &d))
 	return d.Spec.Template.Spec.Containers[0].Image
 }
 
-func (w *world) setImage(app, image string) {
+func (w *testCluster) setImage(app, image string) {
 	w.t.Helper()
 	var d appsv1.Deployment
 	w.must(w.admin.Get(context.Background(), client.ObjectKey{Namespace: "shop", Name: app}, &d))
@@ -279,8 +280,8 @@ func (w *world) setImage(app, image string) {
 	w.must(w.admin.Update(context.Background(), &d))
 }
 
-// says checks a condition's reason, and that its message has the words.
-func says(t *testing.T, o *v1alpha1.ImageTrack, kind, reason string, words ...string) {
+// checkCondition checks the reason of a condition and that its message has the words.
+func checkCondition(t *testing.T, o *v1alpha1.ImageTrack, kind, reason string, words ...string) {
 	t.Helper()
 	for _, c := range o.Status.Conditions {
 		if c.Type != kind {
@@ -298,3 +299,5 @@ func says(t *testing.T, o *v1alpha1.ImageTrack, kind, reason string, words ...st
 	}
 	t.Fatalf("no condition %s in %+v", kind, o.Status)
 }
+
+func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }

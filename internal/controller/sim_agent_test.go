@@ -36,7 +36,7 @@ type simAgent struct {
 	srv   *httptest.Server
 
 	mu      sync.Mutex
-	stick   []byte // header of the bundle on the stick, nil if none
+	medium  []byte // header of the bundle on the medium, nil if none
 	device  string
 	signed  []string
 	headers map[string][]byte
@@ -46,7 +46,7 @@ type simAgent struct {
 	failStep map[int32]string
 	// hold back: the run stays Running while true.
 	slow bool
-	// stuck fails to take back what was begun; undone counts what it did take back.
+	// stuck makes an undo fail; undone counts the successful ones.
 	stuck  bool
 	undone int
 	// full reports a disk that is too small.
@@ -55,11 +55,11 @@ type simAgent struct {
 	mute bool
 	// cordoned counts the rounds in which the node was cordoned.
 	cordoned int
-	// runs counts how often a run was begun.
+	// runs counts the started runs.
 	runs int
 	// firmware are the fields that an external updater has changed.
 	firmware map[string]string
-	// prepares: it makes ready what it is told to, unless registryAway.
+	// prepares stages the OS image of spec.stage, unless registryAway.
 	prepares, registryAway bool
 	// fields are those of the configurations that were applied.
 	fields map[string]string
@@ -79,7 +79,7 @@ func (l library) Header(d string) ([]byte, error) {
 func (library) Have(string) ([]byte, error) { return nil, peerapi.ErrNotHere }
 
 // Chunk serves bundles of one chunk.
-func (l library) Chunk(d string, n int) ([]byte, error) {
+func (l library) Chunk(d string, n int, _ []byte) ([]byte, error) {
 	l.a.mu.Lock()
 	defer l.a.mu.Unlock()
 	if b := l.a.chunks[d]; b != nil && n == 0 && l.a.headers[d] != nil {
@@ -182,14 +182,14 @@ func (a *simAgent) media(st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdate
 	for _, b := range spec.Bundles {
 		approved = append(approved, b.Digest)
 	}
-	if a.stick != nil {
-		h, err := bundle.ParseHeader(a.stick)
+	if a.medium != nil {
+		h, err := bundle.ParseHeader(a.medium)
 		if err != nil {
 			a.t.Errorf("the test's bundle: %v", err)
 			return
 		}
 		m := v1alpha1.Medium{Device: a.device, Digest: h.Digest, Name: h.Metadata.Name, Version: h.Metadata.Version, State: v1alpha1.MediumFound, SignedBy: a.signed}
-		a.headers[h.Digest] = a.stick // the controller reads what people are asked to approve
+		a.headers[h.Digest] = a.medium // the controller reads the bundle that an administrator is asked to approve
 		if slices.Contains(approved, h.Digest) {
 			m.State = v1alpha1.MediumCopied
 		}
@@ -207,11 +207,11 @@ func (a *simAgent) hold(ctx context.Context, st *v1alpha1.NodeUpdateStatus, spec
 		return
 	}
 	var c v1alpha1.Content
-	var l model.HoldList
+	var l model.PinSet
 	if a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: spec.Pins}, &c) != nil || json.Unmarshal([]byte(c.Data), &l) != nil {
 		return
 	}
-	bundled, fetched := l.Counts()
+	bundled, fetched := l.CountImages()
 	n, f, p := int32(bundled), int32(fetched), int32(len(l.Payloads))
 	st.Pins = &v1alpha1.PinStatus{Content: spec.Pins, ImagesTotal: n, ImagesReady: n, ImagesPinned: n, FetchedTotal: f, FetchedReady: f, PayloadsTotal: p, PayloadsReady: p}
 	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1000, TotalBytes: 2000}}
@@ -303,8 +303,8 @@ func (a *simAgent) configure(ctx context.Context, steps []v1alpha1.UpdateStep) e
 	return nil
 }
 
-// undo takes back what was begun: here nothing but the attempt, since a failed
-// attempt moves nothing.
+// undo reports the run as undone. A failed attempt changes nothing in this simulation, so
+// there are no steps to undo.
 func (a *simAgent) undo(st *v1alpha1.NodeRunStatus, r *v1alpha1.NodeRun) {
 	if a.stuck {
 		st.State, st.Step, st.Reason, st.Message = v1alpha1.RunFailed, r.Steps[0].ID, v1alpha1.ReasonStepFailed, "the old binary is gone"
@@ -404,4 +404,4 @@ func release(t *testing.T, kubernetes string) []byte {
 }
 
 // allUpdaters are those that an agent of this version has.
-var allUpdaters = []string{"certificates", "files", "kubeadm", "kubelet", "kubelet-config", "os-image", "programs", "reboot", "sandbox-image", "settle", "static-pod"}
+var allUpdaters = []string{"certificates", "control-plane", "files", "kubeadm", "kubelet", "kubelet-config", "os-image", "programs", "reboot", "sandbox-image", "settle", "static-pod"}

@@ -1,4 +1,4 @@
-package noderights
+package controller
 
 import (
 	"context"
@@ -18,22 +18,30 @@ import (
 )
 
 const (
-	// interval between two looks at the cache, refresh between two lists of what is
-	// in the API server.
-	interval, refresh = 2 * time.Second, 10 * time.Minute
-	// pageSize of a list.
-	pageSize = 500
-	// maxPass is how many nodes are granted in one pass, so that a cluster of
+	// grantInterval is the time between two passes over the cache, relistInterval
+	// between two lists of the RoleBindings in the API server.
+	grantInterval, relistInterval = 2 * time.Second, 10 * time.Minute
+	// grantPageSize is the page size of that list.
+	grantPageSize = 500
+	// maxGrantsPerPass is how many nodes are granted in one pass, so that a cluster of
 	// thousands leaves room for the controller's other writes.
-	maxPass = 200
-	// prefix of both objects of a node.
-	prefix = "refit:node:"
-	// label marks them, with the value "true".
-	label = "refit.dev/node-rights"
+	maxGrantsPerPass = 200
+	// nodeRightsPrefix begins the name of both objects of a node.
+	nodeRightsPrefix = "refit:node:"
+	// nodeRightsLabel marks these objects, with the value "true".
+	nodeRightsLabel = "refit.dev/node-rights"
 )
 
-// Granter grants nodes their own NodeUpdate.
-type Granter struct {
+// NodeRightsGranter lets each node read its own NodeUpdate and no other.
+//
+// Every NodeUpdate gets a Role refit:node:NAME that names it (resourceNames) and a
+// RoleBinding of that name for the node's identity, a few seconds after it was
+// created. RBAC compares the name with a get, and with a list or watch that selects
+// metadata.name, so an agent reads and watches its own object only. The NodeUpdate
+// owns both objects: the garbage collector deletes them with it. An object that was
+// deleted by hand is created again within relistInterval. The admission policy
+// refit-controller-grants limits the controller to this one shape. Only the leader grants.
+type NodeRightsGranter struct {
 	// Client reads NodeUpdates from the cache and writes; Live lists RoleBindings.
 	Client client.Client
 	Live   client.Reader
@@ -44,29 +52,29 @@ type Granter struct {
 }
 
 // NeedLeaderElection is true: one process grants.
-func (g *Granter) NeedLeaderElection() bool { return true }
+func (g *NodeRightsGranter) NeedLeaderElection() bool { return true }
 
 // Start grants until the context ends.
-func (g *Granter) Start(ctx context.Context) error {
+func (g *NodeRightsGranter) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("node-rights")
-	said := ""
+	logged := ""
 	for {
 		err := g.Grant(ctx, time.Now())
-		if text := fmt.Sprint(err); err != nil && ctx.Err() == nil && text != said {
-			said = text
+		if text := fmt.Sprint(err); err != nil && ctx.Err() == nil && text != logged {
+			logged = text
 			log.Info("failed to grant nodes their NodeUpdate, trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(interval):
+		case <-time.After(grantInterval):
 		}
 	}
 }
 
-// Grant makes what is missing.
-func (g *Granter) Grant(ctx context.Context, now time.Time) error {
-	if g.granted == nil || now.Sub(g.listed) >= refresh {
+// Grant creates the missing Roles and RoleBindings.
+func (g *NodeRightsGranter) Grant(ctx context.Context, now time.Time) error {
+	if g.granted == nil || now.Sub(g.listed) >= relistInterval {
 		granted, err := g.list(ctx)
 		if err != nil {
 			return err
@@ -80,7 +88,7 @@ func (g *Granter) Grant(ctx context.Context, now time.Time) error {
 	return g.createAll(ctx, missing)
 }
 
-func (g *Granter) createAll(ctx context.Context, missing []*v1alpha1.NodeUpdate) error {
+func (g *NodeRightsGranter) createAll(ctx context.Context, missing []*v1alpha1.NodeUpdate) error {
 	made := make([]bool, len(missing))
 	index := make(map[string]int, len(missing))
 	for i, nu := range missing {
@@ -99,9 +107,9 @@ func (g *Granter) createAll(ctx context.Context, missing []*v1alpha1.NodeUpdate)
 	return err
 }
 
-// missing are NodeUpdates without rights, maxPass of them. Nodes that are gone are
-// forgotten: the garbage collector deletes their objects.
-func (g *Granter) missing(ctx context.Context) ([]*v1alpha1.NodeUpdate, error) {
+// missing returns up to maxGrantsPerPass NodeUpdates without rights. It forgets
+// deleted nodes: the garbage collector deletes their objects.
+func (g *NodeRightsGranter) missing(ctx context.Context) ([]*v1alpha1.NodeUpdate, error) {
 	var all v1alpha1.NodeUpdateList
 	if err := g.Client.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list NodeUpdates: %w", err)
@@ -111,7 +119,7 @@ func (g *Granter) missing(ctx context.Context) ([]*v1alpha1.NodeUpdate, error) {
 	for i := range all.Items {
 		nu := &all.Items[i]
 		exists[nu.Name] = true
-		if g.granted[nu.Name] != nu.UID && len(missing) < maxPass {
+		if g.granted[nu.Name] != nu.UID && len(missing) < maxGrantsPerPass {
 			missing = append(missing, nu)
 		}
 	}
@@ -119,13 +127,14 @@ func (g *Granter) missing(ctx context.Context) ([]*v1alpha1.NodeUpdate, error) {
 	return missing, nil
 }
 
-// list the nodes whose rights are there, by their RoleBinding, which is made last.
-func (g *Granter) list(ctx context.Context) (map[string]types.UID, error) {
+// list returns the nodes that have their rights, by their RoleBinding, which is
+// created last.
+func (g *NodeRightsGranter) list(ctx context.Context) (map[string]types.UID, error) {
 	out := map[string]types.UID{}
 	page := &metav1.PartialObjectMetadataList{}
 	page.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("RoleBindingList"))
 	for {
-		err := g.Live.List(ctx, page, client.InNamespace(v1alpha1.NodesNamespace), client.MatchingLabels{label: "true"}, client.Limit(pageSize), client.Continue(page.Continue))
+		err := g.Live.List(ctx, page, client.InNamespace(v1alpha1.NodesNamespace), client.MatchingLabels{nodeRightsLabel: "true"}, client.Limit(grantPageSize), client.Continue(page.Continue))
 		if err != nil {
 			return nil, fmt.Errorf("list the RoleBindings of nodes: %w", err)
 		}
@@ -140,10 +149,10 @@ func (g *Granter) list(ctx context.Context) (map[string]types.UID, error) {
 	}
 }
 
-// create both objects; false if those of a NodeUpdate of the same name that was
-// deleted are not gone yet.
-func (g *Granter) create(ctx context.Context, nu *v1alpha1.NodeUpdate) (bool, error) {
-	role, binding := Objects(nu)
+// create creates both objects of a node. It returns false while the objects of a
+// deleted NodeUpdate of the same name still exist.
+func (g *NodeRightsGranter) create(ctx context.Context, nu *v1alpha1.NodeUpdate) (bool, error) {
+	role, binding := NodeRights(nu)
 	err := g.Client.Create(ctx, role, client.FieldOwner(v1alpha1.FieldOwnerController))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("create Role %s: %w", role.Name, err)
@@ -155,9 +164,9 @@ func (g *Granter) create(ctx context.Context, nu *v1alpha1.NodeUpdate) (bool, er
 	return err == nil, nil
 }
 
-// Objects that let a node read its own NodeUpdate.
-func Objects(nu *v1alpha1.NodeUpdate) (*rbacv1.Role, *rbacv1.RoleBinding) {
-	meta := metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: prefix + nu.Name, Labels: map[string]string{label: "true"},
+// NodeRights are the objects that let a node read its own NodeUpdate.
+func NodeRights(nu *v1alpha1.NodeUpdate) (*rbacv1.Role, *rbacv1.RoleBinding) {
+	meta := metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: nodeRightsPrefix + nu.Name, Labels: map[string]string{nodeRightsLabel: "true"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeUpdate", Name: nu.Name, UID: nu.UID}}}
 	return &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"nodeupdates"}, ResourceNames: []string{nu.Name}, Verbs: []string{"get", "list", "watch"}}}},
