@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -70,16 +71,16 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 		return err
 	}
 	if u.Status.PlanDigest == "" {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s has no plan: %s", u.Name, planWait(u, nil)))
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("ClusterUpdate %s has no plan: %s", u.Name, planWait(u, nil)))
 	}
 	digest := f.plan
 	if digest == "" {
 		digest = u.Status.PlanDigest
 	}
 	if digest != u.Status.PlanDigest {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the current plan of %s is %s, not %s: show it with refit plan, then approve it", u.Name, u.Status.PlanDigest, digest))
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("the current plan of %s is %s, not %s: show it with refit plan, then approve it", u.Name, u.Status.PlanDigest, digest))
 	}
-	if was := before(u, digest); was != "" {
+	if was := nothingToStart(u, digest); was != "" {
 		o.Note("%s %s: nothing to start", u.Name, was)
 		return o.follow(ctx, c, u, f)
 	}
@@ -95,8 +96,8 @@ func (o *options) apply(ctx context.Context, args []string, f applyFlags) error 
 	return o.follow(ctx, c, u, f)
 }
 
-// before returns why there is nothing to start, "" if there is.
-func before(u *v1alpha1.ClusterUpdate, digest string) string {
+// nothingToStart returns why there is nothing to start, "" if there is.
+func nothingToStart(u *v1alpha1.ClusterUpdate, digest string) string {
 	switch {
 	case u.Status.Phase == v1alpha1.PhaseDone:
 		return "is done"
@@ -135,7 +136,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if yes {
 		return nil
 	}
-	if err := cmdutil.RequireTerminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
+	if err := console.RequireTerminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
 		return err
 	}
 	v, err := updatecmd.ViewPlan(ctx, c, u)
@@ -145,7 +146,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err := render.Plan(o.Err, render.Table, v); err != nil {
 		return err
 	}
-	return cmdutil.Confirm(ctx, os.Stdin, o.Err, "Start this update?")
+	return console.Confirm(ctx, os.Stdin, o.Err, "Start this update?")
 }
 
 func newApprove(o *options) *cobra.Command {
@@ -173,7 +174,7 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
-		return cmdutil.ListError(err)
+		return inputs.ListError(err)
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
@@ -203,7 +204,7 @@ func approveError(what string, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot approve %s: %w", what, err)
 	}
-	return fmt.Errorf("cannot approve %s: this account does not have the verb approve on bundles.refit.dev, nor does refit-operator; let an approver run refit approve, or bind the role: "+
+	return fmt.Errorf("cannot approve %s: this account does not have the verb approve on bundles.refit.dev, nor does refit-operator. Let an approver run refit approve, or bind the role: "+
 		"kubectl create clusterrolebinding refit-approver --clusterrole=refit-approver --user=NAME: %w", what, err)
 }
 

@@ -7,7 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 )
 
@@ -35,7 +36,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := ""
-			if u := cmdutil.ChooseUpdate(tc.in); u != nil {
+			if u := inputs.ChooseUpdate(tc.in); u != nil {
 				got = u.Name
 			}
 			if got != tc.want {
@@ -54,10 +55,10 @@ func TestPickBundle(t *testing.T) {
 	if d, err := pickBundle([]v1alpha1.Bundle{b, c}, "demo-2"); err != nil || d != "sha256:y" {
 		t.Errorf("by name: %s, %v", d, err)
 	}
-	if _, err := pickBundle([]v1alpha1.Bundle{b, c}, "1.36.3"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+	if _, err := pickBundle([]v1alpha1.Bundle{b, c}, "1.36.3"); console.ExitCode(err) != console.ExitUsage {
 		t.Errorf("a version that two bundles have was guessed: %v", err)
 	}
-	if _, err := pickBundle(nil, "nope"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+	if _, err := pickBundle(nil, "nope"); console.ExitCode(err) != console.ExitUsage {
 		t.Errorf("an unknown name: %v", err)
 	}
 }
@@ -65,11 +66,11 @@ func TestPickBundle(t *testing.T) {
 func TestExitCodeOfAView(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[string]int{"Idle": 0, "Done": 0, "Halted": 5, "Blocked": 3, "Ready": 3, "Updating": 4, "Preparing": 4} {
-		if got := cmdutil.ExitCode(codeOf(explain.View{Phase: phase})); got != want {
+		if got := console.ExitCode(codeOf(explain.View{Phase: phase})); got != want {
 			t.Errorf("%s: exit code %d, want %d", phase, got, want)
 		}
 	}
-	if got := cmdutil.ExitCode(codeOf(explain.View{Phase: "Updating", Paused: true})); got != cmdutil.ExitBlocked {
+	if got := console.ExitCode(codeOf(explain.View{Phase: "Updating", Paused: true})); got != console.ExitBlocked {
 		t.Errorf("paused: exit code %d", got)
 	}
 }
@@ -78,7 +79,7 @@ func TestExitCodeOfAView(t *testing.T) {
 // Blocked.
 func TestAWatchEndsWhenAPersonMustAct(t *testing.T) {
 	t.Parallel()
-	var b blockedFor
+	var b blockedTimer
 	at := time.Unix(0, 0)
 	blocked, updating := explain.View{Phase: v1alpha1.PhaseBlocked}, explain.View{Phase: v1alpha1.PhaseUpdating}
 	for i, step := range []struct {
@@ -91,7 +92,7 @@ func TestAWatchEndsWhenAPersonMustAct(t *testing.T) {
 			t.Errorf("step %d: ends %t, want %t", i, got, step.ends)
 		}
 	}
-	if got := cmdutil.ExitCode(codeOf(blocked)); got != cmdutil.ExitBlocked {
+	if got := console.ExitCode(codeOf(blocked)); got != console.ExitBlocked {
 		t.Errorf("exit code %d", got)
 	}
 }
@@ -100,7 +101,7 @@ func TestAWatchEndsWhenAPersonMustAct(t *testing.T) {
 // that only asks does.
 func TestBlockedIsAnAnswerAfterAWhile(t *testing.T) {
 	t.Parallel()
-	var waits, asks blockedFor
+	var waits, asks blockedTimer
 	at := time.Unix(0, 0)
 	if waits.ends(v1alpha1.PhaseBlocked, true, at) || !asks.ends(v1alpha1.PhaseBlocked, false, at) {
 		t.Error("a wait ends at once, or a question waits")

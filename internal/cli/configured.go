@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -19,7 +20,7 @@ import (
 // current returns the running update, a new one for pending NodeConfigs, or the last
 // one.
 func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.ClusterUpdate) (*v1alpha1.ClusterUpdate, error) {
-	last := cmdutil.ChooseUpdate(all)
+	last := inputs.ChooseUpdate(all)
 	if last != nil && last.Status.Phase != v1alpha1.PhaseDone {
 		return last, nil
 	}
@@ -30,7 +31,7 @@ func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.C
 	case name != "":
 		return o.createUpdate(ctx, c, name, v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartManual})
 	case last == nil:
-		return nil, cmdutil.UsageError(errors.New("there is no update yet, and every node matches its NodeConfigs: name the target with --to BUNDLE|VERSION|DIGEST"))
+		return nil, console.UsageError(errors.New("there is no update yet, and every node matches its NodeConfigs: name the target with --to BUNDLE|VERSION|DIGEST"))
 	}
 	return last, nil
 }
@@ -40,7 +41,7 @@ func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.C
 func configsWaiting(ctx context.Context, c client.Client) (name string, err error) {
 	var list v1alpha1.NodeConfigList
 	if err := c.List(ctx, &list); err != nil {
-		return "", cmdutil.ListError(err)
+		return "", inputs.ListError(err)
 	}
 	h := sha256.New()
 	waits := false
@@ -63,11 +64,11 @@ const prepareTime = 5 * time.Minute
 // is nothing to do.
 func (o *options) toApply(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
 	if len(args) > 0 {
-		return cmdutil.FindUpdate(ctx, c, args)
+		return inputs.FindUpdate(ctx, c, args)
 	}
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return nil, cmdutil.ListError(err)
+		return nil, inputs.ListError(err)
 	}
 	u, err := o.current(ctx, c, list.Items)
 	if err != nil || u.Status.Phase != "" || u.Spec.Bundle != "" {
@@ -87,7 +88,7 @@ func (o *options) toApply(ctx context.Context, c client.Client, args []string) (
 	case updatecmd.PlanNothing:
 		return nil, nil
 	case updatecmd.PlanBlocked:
-		return nil, cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return nil, console.SilentExit(console.ExitBlocked)
 	}
 	return u, nil
 }

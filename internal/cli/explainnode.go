@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
@@ -30,7 +31,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return cmdutil.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
+			return console.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 		}
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
@@ -38,7 +39,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	if err := c.List(ctx, &list); err != nil {
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
-	u := cmdutil.ChooseUpdate(list.Items)
+	u := inputs.ChooseUpdate(list.Items)
 	var opts *v1alpha1.DrainOptions
 	var before []v1alpha1.PodDrain
 	if u != nil && u.Status.Phase != v1alpha1.PhaseDone {
@@ -56,7 +57,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	}
 	now := time.Now()
 	d := drain.DecideWith(pods, rules.Options())
-	v := drainView(&n, d, drain.Foresee(name, d, now), before)
+	v := drainView(&n, d, drain.PredictRows(name, d, now), before)
 	if opts != nil {
 		v.Options = "ClusterUpdate " + u.Name + " " + updatecmd.DrainWords(opts)
 	}
@@ -85,7 +86,7 @@ func drainView(n *corev1.Node, d drain.Decision, rows []drain.Row, before []v1al
 		doing = "is being updated"
 	}
 	v.Headline = fmt.Sprintf("Node %s %s: %s to evict (%d blocked), %s", n.Name, doing, text.Count(d.Left(), "pod"), refused, stays(len(d.Skipped)))
-	v.Held = heldBack(n.Annotations[v1alpha1.AnnotationInterlock])
+	v.Held = changedSettings(n.Annotations[v1alpha1.AnnotationInterlock])
 	return v
 }
 
@@ -97,8 +98,8 @@ func stays(n int) string {
 	return fmt.Sprintf("%d pods stay.", n)
 }
 
-// heldBack lists the settings that refit changed on a node for the time of its update.
-func heldBack(record string) []string {
+// changedSettings lists the settings that refit changed on a node for the time of its update.
+func changedSettings(record string) []string {
 	var held map[string]struct {
 		Before *string `json:"before"`
 		Set    string  `json:"set"`

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -42,7 +43,7 @@ func kubeconfig(t *testing.T, cfg *rest.Config) string {
 func TestExplainANode(t *testing.T) {
 	cfg := apitest.Start(t)
 	var out bytes.Buffer
-	o := &options{Access: cmdutil.Access{Kubeconfig: kubeconfig(t, cfg), Out: &out, Err: &out}, output: render.JSON}
+	o := &options{Access: inputs.Access{Kubeconfig: kubeconfig(t, cfg), Out: &out, Err: &out}, output: render.JSON}
 	c, err := o.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func TestExplainANode(t *testing.T) {
 			t.Errorf("asking has evicted %s", p.Name)
 		}
 	}
-	if err := o.explainNode(ctx, "n9"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+	if err := o.explainNode(ctx, "n9"); console.ExitCode(err) != console.ExitUsage {
 		t.Errorf("a node that is not there: %v", err)
 	}
 }

@@ -4,7 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/render"
@@ -28,7 +29,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 			if err != nil {
 				return err
 			}
-			u, err := cmdutil.FindUpdate(cmd.Context(), cl, args)
+			u, err := inputs.FindUpdate(cmd.Context(), cl, args)
 			if err != nil {
 				return err
 			}
@@ -37,7 +38,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 				return err
 			}
 			if !v.Open {
-				return cmdutil.SilentExit(cmdutil.ExitBlocked)
+				return console.SilentExit(console.ExitBlocked)
 			}
 			return nil
 		},
@@ -58,7 +59,7 @@ func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 		Waiting: updatecmd.ListBlockers(u.Status.Blockers), Warnings: updatecmd.ListBlockers(u.Status.Warnings)}
 	for _, c := range gate.Checks() {
 		a, asked := answers[c.Name]
-		row := render.GateCheck{Name: c.Name, Asks: c.Asks, Answer: "NotAsked", Never: c.Never, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}
+		row := render.GateCheck{Name: c.Name, Asks: c.Question, Answer: "NotAsked", Never: c.NeverAcceptable, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}
 		if asked {
 			row.Answer = string(a.Result)
 		}

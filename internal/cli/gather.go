@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
@@ -24,7 +24,7 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 	var updates v1alpha1.ClusterUpdateList
 	for _, l := range []client.ObjectList{&nodes, &nus, &bundles, &updates} {
 		if err := c.List(ctx, l); err != nil {
-			return f, cmdutil.ListError(err)
+			return f, inputs.ListError(err)
 		}
 	}
 	byName := map[string]*v1alpha1.NodeUpdate{}
@@ -38,7 +38,7 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 	for i := range bundles.Items {
 		f.Bundles = append(f.Bundles, bundleFacts(&bundles.Items[i]))
 	}
-	if u := cmdutil.ChooseUpdate(updates.Items); u != nil {
+	if u := inputs.ChooseUpdate(updates.Items); u != nil {
 		f.Update = updateFacts(u)
 	}
 	return f, nil
@@ -98,7 +98,7 @@ func updateFacts(u *v1alpha1.ClusterUpdate) *explain.Update {
 		out.FinishedAt = s.FinishedAt.Time
 	}
 	if e := s.Estimate; e != nil {
-		out.Earliest, out.Latest = e.Earliest.Time, e.Latest.Time
+		out.Earliest, out.Latest, out.FromLab = e.Earliest.Time, e.Latest.Time, e.Samples == 0
 	}
 	if a := s.APIUnavailable; a != nil {
 		out.Away, out.Longest = a.Seconds, a.LongestSeconds

@@ -22,7 +22,8 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -150,8 +151,8 @@ func unclean(text string) string {
 	return ""
 }
 
-// Whatever a bundle, a node or the API server says: no command passes on a
-// character that a terminal obeys, and none begins a line with foreign words.
+// No text of a bundle, a node or the API server can control the terminal: commands print
+// no control character of it, and start no line with it.
 func TestEveryCommandPrintsCleanWords(t *testing.T) {
 	a := newHostileAPI(t)
 	a.fill()
@@ -166,7 +167,7 @@ func TestEveryCommandPrintsCleanWords(t *testing.T) {
 		return path
 	}
 	signed := write("signed.bundle", bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1)))
-	onStick := write(hostile[len(hostile)-20:]+"\x1b[2J.bundle", bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1)))
+	onMedium := write(hostile[len(hostile)-20:]+"\x1b[2J.bundle", bundletest.Bytes(t, bundletest.Tiny(), bundletest.Key(1)))
 	foreign := write("foreign.bundle", withKeyID(t, hostile))
 	torn := write("torn\u202e.bundle", []byte("torn"+hostile))
 	for _, args := range [][]string{
@@ -175,8 +176,8 @@ func TestEveryCommandPrintsCleanWords(t *testing.T) {
 		{"approve", named}, {"approve", signed}, {"rollback"}, {"rollback", "--pool", named}, {"pause"}, {"resume"}, {"retry"}, {"hold", named},
 		{"explain"}, {"explain", named}, {"explain", "node/" + named}, {"explain", "NodeNotReady"},
 		{"drill", "plan"}, {"drill", "status"}, {"tags", "status"}, {"tags", "check"}, {"tags", "lint"}, {"boot", "status"}, {"boot", "check"}, {"image", "list"},
-		{"bundle", "inspect", signed}, {"bundle", "inspect", foreign}, {"bundle", "inspect", onStick}, {"bundle", "inspect", torn}, {"bundle", "list", dir}, {"bundle", "list", dir, "-o", "json"},
-		{"bundle", "verify", signed}, {"bundle", "verify", foreign}, {"bundle", "verify", torn}, {"bundle", "verify", onStick, "--digest", named}, {"bundle", "diff", signed, foreign},
+		{"bundle", "inspect", signed}, {"bundle", "inspect", foreign}, {"bundle", "inspect", onMedium}, {"bundle", "inspect", torn}, {"bundle", "list", dir}, {"bundle", "list", dir, "-o", "json"},
+		{"bundle", "verify", signed}, {"bundle", "verify", foreign}, {"bundle", "verify", torn}, {"bundle", "verify", onMedium, "--digest", named}, {"bundle", "diff", signed, foreign},
 		{"bundle", "extract", signed, named, "--output", filepath.Join(dir, "x")}, {"bundle", "sign", foreign, "--key", torn},
 		{named}, {"--" + named}, {"version"}, {"--help"}, {"completion", "bash"},
 	} {
@@ -184,8 +185,8 @@ func TestEveryCommandPrintsCleanWords(t *testing.T) {
 			var out bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
-			o := &options{Access: cmdutil.Access{Kubeconfig: kubeconfig, Out: &out, Err: &out}}
-			cmdutil.Execute(ctx, rootOf("refit", o), args, interrupted)
+			o := &options{Access: inputs.Access{Kubeconfig: kubeconfig, Out: &out, Err: &out}}
+			console.Execute(ctx, rootOf("refit", o), args, interrupted)
 			if got := unclean(out.String()); got != "" {
 				t.Errorf("printed %q in %q", got, out.String())
 			}

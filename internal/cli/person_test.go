@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
@@ -36,7 +37,7 @@ func newPerson(t *testing.T) *person {
 	if err := clientcmd.WriteToFile(kubeconfigOf(cfg), file); err != nil {
 		t.Fatal(err)
 	}
-	a := cmdutil.Access{Kubeconfig: file}
+	a := inputs.Access{Kubeconfig: file}
 	c, err := a.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func kubeconfigOf(cfg *rest.Config) clientcmdapi.Config {
 func (p *person) types(code int, args ...string) string {
 	p.t.Helper()
 	var out bytes.Buffer
-	o := &options{Access: cmdutil.Access{Kubeconfig: p.kubeconfig, Out: &out, Err: &out}}
+	o := &options{Access: inputs.Access{Kubeconfig: p.kubeconfig, Out: &out, Err: &out}}
 	root := rootOf("refit", o)
 	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
@@ -92,9 +93,9 @@ func (p *person) types(code int, args ...string) string {
 	if err != nil {
 		said += err.Error()
 	}
-	got := cmdutil.ExitOK
+	got := console.ExitOK
 	if err != nil {
-		got = cmdutil.ExitCode(err)
+		got = console.ExitCode(err)
 	}
 	if got != code {
 		p.t.Errorf("refit %s: exit code %d, want %d: %s", strings.Join(args, " "), got, code, said)
@@ -135,27 +136,27 @@ func TestAPersonsVerbs(t *testing.T) {
 		}
 		return n.Annotations
 	}
-	p.types(cmdutil.ExitUsage, "hold", "w1")
-	p.types(cmdutil.ExitUsage, "hold", "w9", "--reason", "x")
-	p.types(cmdutil.ExitOK, "hold", "w1", "--reason", "a tape robot")
+	p.types(console.ExitUsage, "hold", "w1")
+	p.types(console.ExitUsage, "hold", "w9", "--reason", "x")
+	p.types(console.ExitOK, "hold", "w1", "--reason", "a tape robot")
 	if node()[v1alpha1.AnnotationHold] != "a tape robot" {
 		t.Errorf("%v", node())
 	}
-	p.types(cmdutil.ExitOK, "release", "w1")
-	if said := p.types(cmdutil.ExitOK, "release", "w1"); !strings.Contains(said, "was not on hold") {
+	p.types(console.ExitOK, "release", "w1")
+	if said := p.types(console.ExitOK, "release", "w1"); !strings.Contains(said, "was not on hold") {
 		t.Errorf("%q", said)
 	}
 	if _, held := node()[v1alpha1.AnnotationHold]; held {
 		t.Errorf("%v", node())
 	}
 
-	p.types(cmdutil.ExitUsage, "rollback")
+	p.types(console.ExitUsage, "rollback")
 	p.update("a", "a", v1alpha1.PhaseDone, -3*time.Hour, -2*time.Hour)
 	p.update("b", "b", v1alpha1.PhaseUpdating, -time.Hour, 0)
-	p.types(cmdutil.ExitOK, "pause")
-	p.types(cmdutil.ExitOK, "retry")
-	p.types(cmdutil.ExitOK, "retry", "--node", "w1")
-	p.types(cmdutil.ExitOK, "retry", "b", "--node", "w1")
+	p.types(console.ExitOK, "pause")
+	p.types(console.ExitOK, "retry")
+	p.types(console.ExitOK, "retry", "--node", "w1")
+	p.types(console.ExitOK, "retry", "b", "--node", "w1")
 	var b v1alpha1.ClusterUpdate
 	if err := p.Get(ctx, client.ObjectKey{Name: "b"}, &b); err != nil {
 		t.Fatal(err)
@@ -163,17 +164,17 @@ func TestAPersonsVerbs(t *testing.T) {
 	if !b.Spec.Paused || b.Spec.Retry != 1 || len(b.Spec.RetryNodes) != 1 || b.Spec.RetryNodes[0] != (v1alpha1.NodeRetry{Name: "w1", Retry: 2}) {
 		t.Errorf("%+v", b.Spec)
 	}
-	p.types(cmdutil.ExitOK, "resume")
-	p.types(cmdutil.ExitUsage, "retry", "a")
+	p.types(console.ExitOK, "resume")
+	p.types(console.ExitUsage, "retry", "a")
 
 	// The way back: what still moves nodes must end first, and only when it is reported.
-	if said := p.types(cmdutil.ExitBlocked, "rollback"); !strings.Contains(said, "--end-current") {
+	if said := p.types(console.ExitBlocked, "rollback"); !strings.Contains(said, "--end-current") {
 		t.Errorf("%q", said)
 	}
 	if err := p.Get(ctx, client.ObjectKey{Name: "b"}, &b); err != nil {
 		t.Fatalf("nothing is ended unasked: %v", err)
 	}
-	p.types(cmdutil.ExitInProgress, "rollback", "--end-current", "--timeout", "1s") // nobody plans here
+	p.types(console.ExitInProgress, "rollback", "--end-current", "--timeout", "1s") // no controller runs here
 	if err := p.Get(ctx, client.ObjectKey{Name: "b"}, &b); !apierrors.IsNotFound(err) {
 		t.Errorf("b is still there: %v", err)
 	}

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
@@ -31,7 +32,7 @@ type planFlags struct {
 
 // add declares the common flags of commands that plan.
 func (f *planFlags) add(fl *pflag.FlagSet, target string) {
-	fl.StringVar(&f.to, "to", "", "bundle file, name or version of a Bundle, or digest (default: "+target+")")
+	fl.StringVar(&f.to, "to", "", "bundle file or medium, name or version of a Bundle, or digest (default: "+target+")")
 	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
 	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan, or with --wait for the nodes")
 }
@@ -89,9 +90,9 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	}
 	switch {
 	case v.State == updatecmd.PlanNothing && f.failIfNoop:
-		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
+		return console.SilentExit(console.ExitNothingToDo)
 	case v.State == updatecmd.PlanBlocked:
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return nil, cmdutil.ListError(err)
+		return nil, inputs.ListError(err)
 	}
 	if f.to == "" {
 		return o.current(ctx, c, list.Items)
@@ -140,8 +141,8 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, base string
 // waitPlanned waits until the controller has planned, or reported why not.
 func (o *options) waitPlanned(ctx context.Context, c client.Client, name string, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	deadline := time.Now().Add(f.timeout)
-	p := cmdutil.NewProgress(o.Err)
-	var blocked blockedFor
+	p := console.NewProgress(o.Err)
+	var blocked blockedTimer
 	for {
 		u := &v1alpha1.ClusterUpdate{}
 		err := c.Get(ctx, client.ObjectKey{Name: name}, u)
@@ -152,7 +153,7 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 		p.ShowPreparation(planWait(u, err), o.preparing(ctx, c, u, f.wait && err == nil))
 		if time.Now().After(deadline) {
 			p.Clear()
-			return nil, cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
+			return nil, console.WithExit(console.ExitInProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
 		}
 		select {
 		case <-ctx.Done():

@@ -10,20 +10,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// resolveBundle resolves an argument to a bundle's digest: a digest, a bundle file,
+// resolveBundle resolves an argument to a bundle's digest: a digest, a bundle file or medium,
 // or the name or version of a Bundle object.
 func resolveBundle(ctx context.Context, c client.Client, arg string) (string, error) {
 	if digestForm.MatchString(arg) {
 		return arg, nil
 	}
-	if st, err := os.Stat(arg); err == nil && !st.IsDir() {
+	disk, _ := bundlereader.SplitPath(arg)
+	if st, err := os.Stat(disk); err == nil && !st.IsDir() {
 		h, err := bundleHeader(arg)
 		if err != nil {
 			return "", err
@@ -32,7 +34,7 @@ func resolveBundle(ctx context.Context, c client.Client, arg string) (string, er
 	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
-		return "", cmdutil.ListError(err)
+		return "", inputs.ListError(err)
 	}
 	return pickBundle(list.Items, arg)
 }
@@ -53,9 +55,9 @@ func pickBundle(bundles []v1alpha1.Bundle, arg string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", cmdutil.UsageError(fmt.Errorf("%q is neither a file, a digest, nor the name or version of a Bundle; known: %s", arg, orNothing(known)))
+		return "", console.UsageError(fmt.Errorf("%q is neither a file, a digest, nor the name or version of a Bundle; known: %s", arg, orNothing(known)))
 	}
-	return "", cmdutil.UsageError(fmt.Errorf("%q matches %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
+	return "", console.UsageError(fmt.Errorf("%q matches %d bundles: name one by its digest: %s", arg, len(found), strings.Join(found, ", ")))
 }
 
 func orNothing(s []string) string {
@@ -65,11 +67,11 @@ func orNothing(s []string) string {
 	return strings.Join(s, ", ")
 }
 
-// bundleHeader reads the header of a bundle file or device.
+// bundleHeader reads the header of a bundle file or medium.
 func bundleHeader(path string) (*bundle.Header, error) {
 	h, _, err := bundlereader.SummaryPath(path)
 	if err != nil {
-		return nil, cmdutil.WithExit(cmdutil.ExitVerification, err)
+		return nil, inputs.BundleError(err)
 	}
 	return h, nil
 }

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -50,7 +51,7 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 				return o.rollbackPool(cmd.Context(), f)
 			}
 			if f.follow {
-				return cmdutil.UsageErrorf("--follow needs a pool: name it with --pool")
+				return console.UsageErrorf("--follow needs a pool: name it with --pool")
 			}
 			f.allowDowngrade = true
 			return o.rollback(cmd.Context(), f)
@@ -72,9 +73,9 @@ func (o *options) rollback(ctx context.Context, f rollbackFlags) error {
 	}
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return cmdutil.ListError(err)
+		return inputs.ListError(err)
 	}
-	current, previous := moved(list.Items)
+	current, previous := lastUpdates(list.Items)
 	if f.to == "" {
 		if f.to, err = backTo(current, previous); err != nil {
 			return withConfigured(err, configuredSince(list.Items, current))
@@ -114,15 +115,15 @@ func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1
 		return err
 	}
 	if v.State == updatecmd.PlanBlocked {
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
 	o.Note("nothing has started yet: refit apply %s starts it", u.Name)
 	return nil
 }
 
-// moved returns the last update that started nodes, and the last complete one before
+// lastUpdates returns the last update that started nodes, and the last complete one before
 // it with another target; nil if there is none.
-func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpdate) {
+func lastUpdates(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpdate) {
 	for i := range us {
 		if u := &us[i]; u.Spec.Bundle != "" && u.Status.StartedAt != nil && (current == nil || current.Status.StartedAt.Before(u.Status.StartedAt)) {
 			current = u
@@ -132,16 +133,16 @@ func moved(us []v1alpha1.ClusterUpdate) (current, previous *v1alpha1.ClusterUpda
 		return nil, nil
 	}
 	for i := range us {
-		if u := &us[i]; wasBefore(u, current) && (previous == nil || previous.Status.FinishedAt.Before(u.Status.FinishedAt)) {
+		if u := &us[i]; completedBefore(u, current) && (previous == nil || previous.Status.FinishedAt.Before(u.Status.FinishedAt)) {
 			previous = u
 		}
 	}
 	return current, previous
 }
 
-// wasBefore reports whether an update was complete when the other started, and had
+// completedBefore reports whether an update was complete when the other started, and had
 // another bundle.
-func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
+func completedBefore(u, other *v1alpha1.ClusterUpdate) bool {
 	end := u.Status.FinishedAt
 	return u.Spec.Bundle != "" && u.Status.Phase == v1alpha1.PhaseDone && end != nil && u.Spec.Bundle != other.Spec.Bundle && !other.Status.StartedAt.Before(end)
 }
@@ -149,9 +150,9 @@ func wasBefore(u, other *v1alpha1.ClusterUpdate) bool {
 func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {
 	switch {
 	case current == nil:
-		return "", cmdutil.UsageError(errors.New("no update to a bundle has started on a node of this cluster: there is nothing to roll back"))
+		return "", console.UsageError(errors.New("no update to a bundle has started on a node of this cluster: there is nothing to roll back"))
 	case previous == nil:
-		return "", cmdutil.UsageError(fmt.Errorf("no other update was complete before %s, so the previous bundle is unknown: name it with --to BUNDLE|VERSION|DIGEST", current.Name))
+		return "", console.UsageError(fmt.Errorf("no other update was complete before %s, so the previous bundle is unknown: name it with --to BUNDLE|VERSION|DIGEST", current.Name))
 	}
 	return previous.Spec.Bundle, nil
 }
@@ -178,13 +179,13 @@ func withConfigured(err error, u *v1alpha1.ClusterUpdate) error {
 	if u == nil || err == nil {
 		return err
 	}
-	return cmdutil.UsageError(fmt.Errorf("%w; %s", err, revert(u)))
+	return console.UsageError(fmt.Errorf("%w; %s", err, revert(u)))
 }
 
 // endUpdate deletes an unfinished update; the controller finishes its started nodes.
 func (o *options) endUpdate(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, end bool) error {
 	if !end {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): a rollback needs its end. Use --end-current to end it: no further node starts, started nodes finish or are undone", u.Name, u.Status.Phase, u.Status.Progress))
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("ClusterUpdate %s is not complete (%s, %s nodes): a rollback needs its end. Use --end-current to end it: no further node starts, started nodes finish or are undone", u.Name, u.Status.Phase, u.Status.Progress))
 	}
 	patch := client.MergeFrom(u.DeepCopy())
 	if u.Annotations == nil {

@@ -14,16 +14,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/model"
 )
 
 // fieldRollback is the field in which nodes report their rollback digest.
 const fieldRollback = "os/rollback"
 
-// quiet is how long every node must match before nothing is left to do: the controller
+// quietTime is how long every node must match before nothing is left to do: the controller
 // observes a change after its image.
-const quiet = 5 * time.Second
+const quietTime = 5 * time.Second
 
 // rollbackPool pins a pool to an OSBuild, or lets it follow its OSImage again, and
 // plans the result.
@@ -35,21 +36,21 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 	var p v1alpha1.UpdatePool
 	if err := c.Get(ctx, client.ObjectKey{Name: f.pool}, &p); err != nil {
 		if apierrors.IsNotFound(err) {
-			return cmdutil.UsageErrorf("UpdatePool %s not found: kubectl get updatepools lists all", f.pool)
+			return console.UsageErrorf("UpdatePool %s not found: kubectl get updatepools lists all", f.pool)
 		}
 		return fmt.Errorf("read UpdatePool %s: %w", f.pool, err)
 	}
-	build, err := o.heldOn(ctx, c, &p, f)
+	build, err := o.requestedBuild(ctx, c, &p, f)
 	if err != nil {
 		return err
 	}
-	if err := o.endBefore(ctx, c, f.end); err != nil {
+	if err := o.endRunning(ctx, c, f.end); err != nil {
 		return err
 	}
 	if err := o.hold(ctx, c, &p, build); err != nil {
 		return err
 	}
-	name, err := o.untilWanted(ctx, c, &p, f.timeout)
+	name, err := o.awaitWanted(ctx, c, &p, f.timeout)
 	if err != nil || name == "" {
 		return err
 	}
@@ -77,11 +78,11 @@ func (o *options) hold(ctx context.Context, c client.Client, p *v1alpha1.UpdateP
 	return nil
 }
 
-// endBefore ends an unfinished update, if the user asked for it.
-func (o *options) endBefore(ctx context.Context, c client.Client, end bool) error {
+// endRunning ends an unfinished update, if the user asked for it.
+func (o *options) endRunning(ctx context.Context, c client.Client, end bool) error {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return cmdutil.ListError(err)
+		return inputs.ListError(err)
 	}
 	for i := range list.Items {
 		if u := &list.Items[i]; u.Status.StartedAt != nil && u.Status.Phase != v1alpha1.PhaseDone {
@@ -93,16 +94,16 @@ func (o *options) endBefore(ctx context.Context, c client.Client, end bool) erro
 	return nil
 }
 
-// heldOn returns the requested build, "" for none.
-func (o *options) heldOn(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, f rollbackFlags) (string, error) {
+// requestedBuild returns the requested build, "" for none.
+func (o *options) requestedBuild(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, f rollbackFlags) (string, error) {
 	if f.follow {
 		if f.to != "" {
-			return "", cmdutil.UsageErrorf("--follow and --to exclude each other")
+			return "", console.UsageErrorf("--follow and --to exclude each other")
 		}
 		return "", nil
 	}
 	if p.Spec.OSImage == "" {
-		return "", cmdutil.UsageErrorf("UpdatePool %s names no OSImage: its nodes have no image to roll back", p.Name)
+		return "", console.UsageErrorf("UpdatePool %s names no OSImage: its nodes have no image to roll back", p.Name)
 	}
 	var builds v1alpha1.OSBuildList
 	var image v1alpha1.OSImage
@@ -127,11 +128,11 @@ func chooseBuild(pool, named string, image *v1alpha1.OSImage, builds []v1alpha1.
 	}
 	switch {
 	case len(names) == 0:
-		return "", cmdutil.UsageErrorf("OSImage %s has no earlier build with an image: there is nothing to roll back to", image.Name)
+		return "", console.UsageErrorf("OSImage %s has no earlier build with an image: there is nothing to roll back to", image.Name)
 	case named != "":
-		return "", cmdutil.UsageErrorf("OSImage %s has no successful build %s; it has %s", image.Name, named, strings.Join(names, ", "))
+		return "", console.UsageErrorf("OSImage %s has no successful build %s; it has %s", image.Name, named, strings.Join(names, ", "))
 	}
-	return "", cmdutil.UsageErrorf("no node reports a rollback image of this OSImage; name a build with --to: %s", strings.Join(names, ", "))
+	return "", console.UsageErrorf("no node reports a rollback image of this OSImage; name a build with --to: %s", strings.Join(names, ", "))
 }
 
 // goodBuilds returns the successful builds of an OSImage, the newest first. It omits the
@@ -162,12 +163,12 @@ func rollbacks(nodes []v1alpha1.NodeUpdate) map[string]bool {
 	return out
 }
 
-// untilWanted waits until the desired state of the nodes has the pool's image, and returns
+// awaitWanted waits until the desired state of the nodes has the pool's image, and returns
 // the name of an update for it; "" if all run it.
-func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, limit time.Duration) (string, error) {
+func (o *options) awaitWanted(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, limit time.Duration) (string, error) {
 	deadline, since := time.Now().Add(limit), time.Now()
 	for {
-		says, err := poolSays(ctx, c, p)
+		says, err := poolMessage(ctx, c, p)
 		if err != nil {
 			return "", err
 		}
@@ -178,13 +179,13 @@ func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.
 			if err != nil || name != "" {
 				return name, err
 			}
-			if time.Since(since) > quiet {
+			if time.Since(since) > quietTime {
 				o.Note("every node runs this image: there is nothing to do")
 				return "", nil
 			}
 		}
 		if time.Now().After(deadline) {
-			return "", cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("no answer within %s: %s", limit, says))
+			return "", console.WithExit(console.ExitInProgress, fmt.Errorf("no answer within %s: %s", limit, says))
 		}
 		select {
 		case <-ctx.Done():
@@ -194,9 +195,9 @@ func (o *options) untilWanted(ctx context.Context, c client.Client, p *v1alpha1.
 	}
 }
 
-// poolSays returns why the pool, or a node of it, does not match while no NodeConfig waits
+// poolMessage returns why the pool, or a node of it, does not match while no NodeConfig waits
 // for it yet; "" if it matches, or one waits.
-func poolSays(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (string, error) {
+func poolMessage(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (string, error) {
 	var image v1alpha1.OSImage
 	if err := c.Get(ctx, client.ObjectKey{Name: p.Spec.OSImage}, &image); err != nil {
 		return "", fmt.Errorf("read OSImage %s: %w", p.Spec.OSImage, err)
@@ -208,7 +209,7 @@ func poolSays(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool) (str
 	s := &image.Status.Pools[i]
 	switch {
 	case s.State == "Stuck":
-		return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSImage %s: %s", image.Name, s.Message))
+		return "", console.WithExit(console.ExitBlocked, fmt.Errorf("OSImage %s: %s", image.Name, s.Message))
 	case p.Spec.OSBuild != "" && s.Build == p.Spec.OSBuild, p.Spec.OSBuild == "" && (s.Build == s.Wanted || s.State == "Keep"):
 		return behind(ctx, c, p, s.Image)
 	}

@@ -15,8 +15,9 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/bootcmd"
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/installcmd"
 	"github.com/refit-dev/refit/internal/cli/tagscmd"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
@@ -26,13 +27,13 @@ import (
 
 // options that every command shares.
 type options struct {
-	cmdutil.Access
+	inputs.Access
 	output string
 }
 
 // New returns the root command. name is refit, or "kubectl refit" as a plug-in.
 func New(name string) *cobra.Command {
-	return rootOf(name, &options{Access: cmdutil.Access{Out: os.Stdout, Err: os.Stderr}})
+	return rootOf(name, &options{Access: inputs.Access{Out: os.Stdout, Err: os.Stderr}})
 }
 
 // rootOf returns the root command. All output goes through the writer that escapes
@@ -55,7 +56,7 @@ Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
 	}
 	root.SetOut(o.Out)
 	root.SetErr(o.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cmdutil.UsageError(err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return console.UsageError(err) })
 	pf := root.PersistentFlags()
 	pf.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of the kubeconfig (default $KUBECONFIG, then ~/.kube/config)")
 	pf.StringVar(&o.Context, "context", "", "context of the kubeconfig")
@@ -94,7 +95,7 @@ func Main(args []string) int {
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl-") {
 		name = "kubectl refit"
 	}
-	return cmdutil.Execute(ctx, New(name), args[1:], interrupted)
+	return console.Execute(ctx, New(name), args[1:], interrupted)
 }
 
 // outputFlag adds -o to a command.
@@ -105,7 +106,7 @@ func (o *options) outputFlag(c *cobra.Command) {
 
 func (o *options) checkOutput() error {
 	if !render.Known(o.output) {
-		return cmdutil.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", o.output))
+		return console.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", o.output))
 	}
 	return nil
 }

@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asRefit) != "" {
 		os.Exit(Main(os.Args))
 	}
-	os.Exit(m.Run())
+	os.Exit(apitest.Main(m))
 }
 
 // Keys of a terminal.
@@ -69,7 +70,7 @@ func (p *person) at(t *testing.T, args ...string) *terminal {
 				w.heard <- b[:n]
 			}
 			if err != nil {
-				return // nobody has the terminal any more
+				return // the terminal is closed
 			}
 		}
 	}()
@@ -163,15 +164,15 @@ var answers = map[string]struct {
 	code int
 	says string
 }{
-	"y":                     {"y\n", true, cmdutil.ExitOK, ""},
-	"the whole word":        {"Yes\n", true, cmdutil.ExitOK, ""},
-	"no":                    {"n\n", false, cmdutil.ExitBlocked, "error: not started\r\n"},
-	"Return alone":          {"\n", false, cmdutil.ExitBlocked, "not started: no answer"},
-	"another language":      {"ja\n", false, cmdutil.ExitBlocked, `not started: "ja" is not an answer; only y or yes starts it`},
-	"a cat on the keyboard": {"yyyyyy;;;\n", false, cmdutil.ExitBlocked, "only y or yes starts it"},
-	"Ctrl-D":                {ctrlD, false, cmdutil.ExitBlocked, "[y/N] \r\nerror: not started: no answer"},
-	"Ctrl-D behind a y":     {"y" + ctrlD + ctrlD, false, cmdutil.ExitBlocked, "only y or yes starts it"},
-	"Ctrl-C":                {ctrlC, false, cmdutil.ExitInterrupted, "error: not started: interrupted before an answer"},
+	"y":                     {"y\n", true, console.ExitOK, ""},
+	"the whole word":        {"Yes\n", true, console.ExitOK, ""},
+	"no":                    {"n\n", false, console.ExitBlocked, "error: not started\r\n"},
+	"Return alone":          {"\n", false, console.ExitBlocked, "not started: no answer"},
+	"another language":      {"ja\n", false, console.ExitBlocked, `not started: "ja" is not an answer; only y or yes starts it`},
+	"a cat on the keyboard": {"yyyyyy;;;\n", false, console.ExitBlocked, "only y or yes starts it"},
+	"Ctrl-D":                {ctrlD, false, console.ExitBlocked, "[y/N] \r\nerror: not started: no answer"},
+	"Ctrl-D behind a y":     {"y" + ctrlD + ctrlD, false, console.ExitBlocked, "only y or yes starts it"},
+	"Ctrl-C":                {ctrlC, false, console.ExitInterrupted, "error: not started: interrupted before an answer"},
 }
 
 func TestQuestionsAtATerminal(t *testing.T) {
@@ -228,11 +229,11 @@ func testApplyAsks(t *testing.T, p *person) {
 		w.types("y\n")
 		w.until("this command only watches")
 		w.types(ctrlC)
-		if said := w.ends(cmdutil.ExitInterrupted); !strings.Contains(said, "a started update continues in the cluster") || !started(t, u) {
+		if said := w.ends(console.ExitInterrupted); !strings.Contains(said, "a started update continues in the cluster") || !started(t, u) {
 			t.Errorf("%s", said)
 		}
 		w = p.at(t, "apply", u.Name, "--no-wait")
-		if said := w.ends(cmdutil.ExitOK); strings.Contains(said, "[y/N]") || !strings.Contains(said, "nothing to start") {
+		if said := w.ends(console.ExitOK); strings.Contains(said, "[y/N]") || !strings.Contains(said, "nothing to start") {
 			t.Errorf("%s", said)
 		}
 	})
@@ -241,7 +242,7 @@ func testApplyAsks(t *testing.T, p *person) {
 		cmd := command(p, []string{"apply", u.Name})
 		cmd.Stdin = strings.NewReader("y\n")
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "use --yes") || started(t, u) {
+		if cmd.ProcessState.ExitCode() != console.ExitUsage || !strings.Contains(string(out), "use --yes") || started(t, u) {
 			t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})
@@ -251,7 +252,7 @@ func testApplyAsks(t *testing.T, p *person) {
 // says afterwards; everything else leaves the node alone.
 func testDrillAsks(t *testing.T, p *person) {
 	ctx := context.Background()
-	list, err := json.Marshal(model.HoldList{Images: []model.HeldImage{{Name: "r.example/a:1", Digest: "sha256:" + strings.Repeat("a", 64), Bundle: "sha256:" + strings.Repeat("b", 64)}}})
+	list, err := json.Marshal(model.PinSet{Images: []model.PinSetImage{{Name: "r.example/a:1", Digest: "sha256:" + strings.Repeat("a", 64), Bundle: "sha256:" + strings.Repeat("b", 64)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +304,7 @@ func testDrillAsks(t *testing.T, p *person) {
 		cmd := command(p, []string{"drill", "--node", nu.Name, "--run"})
 		cmd.Stdin = strings.NewReader("y\n")
 		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != cmdutil.ExitUsage || !strings.Contains(string(out), "use --yes") || asked(t, nu) != "" {
+		if cmd.ProcessState.ExitCode() != console.ExitUsage || !strings.Contains(string(out), "use --yes") || asked(t, nu) != "" {
 			t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
 	})

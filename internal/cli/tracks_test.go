@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
@@ -31,7 +32,7 @@ type shell struct {
 func (s shell) run(args ...string) (out string, code int) {
 	s.t.Helper()
 	var buf bytes.Buffer
-	o := &options{Access: cmdutil.Access{Kubeconfig: s.config, Out: &buf, Err: &buf}}
+	o := &options{Access: inputs.Access{Kubeconfig: s.config, Out: &buf, Err: &buf}}
 	root := rootOf("refit", o)
 	root.SetOut(&buf)
 	root.SetErr(&buf)
@@ -40,7 +41,7 @@ func (s shell) run(args ...string) (out string, code int) {
 	if err != nil {
 		buf.WriteString(err.Error())
 	}
-	return buf.String(), cmdutil.ExitCode(err)
+	return buf.String(), console.ExitCode(err)
 }
 
 func (s shell) must(code int, words []string, args ...string) string {
@@ -63,7 +64,7 @@ func TestTracksForPeople(t *testing.T) {
 	cfg := apitest.Start(t)
 	reg := registrytest.Start(t)
 	s := shell{t, kubeconfig(t, cfg)}
-	admin, err := (&cmdutil.Access{Kubeconfig: s.config}).Client()
+	admin, err := (&inputs.Access{Kubeconfig: s.config}).Client()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestTracksForPeople(t *testing.T) {
 	o := &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: v1alpha1.ImageTrackSpec{Repository: reg.Ref("shop/app"),
 		Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Targets: []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop", Name: "app"}}}}
 	must(admin.Create(ctx, o))
-	s.must(cmdutil.ExitBlocked, []string{"has no approved image"}, "bundle", "create", "--from-tracks", "--output", "x", "--unsigned")
+	s.must(console.ExitBlocked, []string{"has no approved image"}, "bundle", "create", "--from-tracks", "--output", "x", "--unsigned")
 
 	status := func(approved, long string, change func(*v1alpha1.ImageTrackStatus)) {
 		t.Helper()
@@ -104,8 +105,8 @@ func TestTracksForPeople(t *testing.T) {
 		st.Running = []v1alpha1.RunningDigest{{Digest: a, LongTag: "2.6.2-rev1-b5.1", Pods: 2, Nodes: []string{"n1", "n2"}}}
 	}
 	status(a, "2.6.2-rev1-b5.1", candidates)
-	s.must(cmdutil.ExitOK, []string{"TRACK", "2.6.2-rev1-b5.2", "SecurityRebuild", "b5.2 waits"}, "tags", "status")
-	s.must(cmdutil.ExitOK, []string{a, b, "2 pods on n1, n2", "it says 2.6.4 inside"}, "tags", "status", "app")
+	s.must(console.ExitOK, []string{"TRACK", "2.6.2-rev1-b5.2", "SecurityRebuild", "b5.2 waits"}, "tags", "status")
+	s.must(console.ExitOK, []string{a, b, "2 pods on n1, n2", "it says 2.6.4 inside"}, "tags", "status", "app")
 	var v struct {
 		Kind   string
 		Tracks []struct {
@@ -114,37 +115,37 @@ func TestTracksForPeople(t *testing.T) {
 			Status v1alpha1.ImageTrackStatus
 		}
 	}
-	must(json.Unmarshal([]byte(s.must(cmdutil.ExitOK, nil, "tags", "status", "-o", "json")), &v))
+	must(json.Unmarshal([]byte(s.must(console.ExitOK, nil, "tags", "status", "-o", "json")), &v))
 	if v.Kind != "TagStatus" || len(v.Tracks) != 1 || !v.Tracks[0].Ready || v.Tracks[0].Status.Candidates[0].Digest != b {
 		t.Fatalf("%+v", v)
 	}
-	s.must(cmdutil.ExitUsage, []string{"there are: app"}, "tags", "status", "nobody")
+	s.must(console.ExitUsage, []string{"there are: app"}, "tags", "status", "nobody")
 
-	s.must(cmdutil.ExitBlocked, []string{"2.6.4 inside"}, "tags", "approve", "app", "2.6.3-rev1-b1.1")
-	s.must(cmdutil.ExitBlocked, []string{"--any-order"}, "tags", "approve", "app", "2.6.1-rev1-b1.1")
-	s.must(cmdutil.ExitUsage, []string{"no candidate", "2.6.2-rev1-b5.2"}, "tags", "approve", "app", "9.9.9")
-	s.must(cmdutil.ExitOK, []string{b}, "tags", "reject", "app", "2.6.2-rev1-b5.2", "--reason", "not today")
+	s.must(console.ExitBlocked, []string{"2.6.4 inside"}, "tags", "approve", "app", "2.6.3-rev1-b1.1")
+	s.must(console.ExitBlocked, []string{"--any-order"}, "tags", "approve", "app", "2.6.1-rev1-b1.1")
+	s.must(console.ExitUsage, []string{"no candidate", "2.6.2-rev1-b5.2"}, "tags", "approve", "app", "9.9.9")
+	s.must(console.ExitOK, []string{b}, "tags", "reject", "app", "2.6.2-rev1-b5.2", "--reason", "not today")
 	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
 	if len(o.Spec.Refused) != 1 || o.Spec.Refused[0].Reason != "not today" {
 		t.Fatalf("%+v", o.Spec)
 	}
-	s.must(cmdutil.ExitOK, []string{b}, "tags", "approve", "app", "2.6.2-rev1-b5.2")
+	s.must(console.ExitOK, []string{b}, "tags", "approve", "app", "2.6.2-rev1-b5.2")
 	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
 	if len(o.Spec.Refused) != 0 || len(o.Spec.Approvals) != 1 || o.Spec.Approvals[0].Digest != b || o.Spec.Approvals[0].Serial != 2 || o.Spec.Approvals[0].ApprovedBy == "" {
 		t.Fatalf("%+v", o.Spec)
 	}
-	s.must(cmdutil.ExitBlocked, []string{"has no earlier image"}, "tags", "rollback", "app")
+	s.must(console.ExitBlocked, []string{"has no earlier image"}, "tags", "rollback", "app")
 
 	t.Log("a static pod that has failed is tried again, and the records are shown")
-	s.must(cmdutil.ExitBlocked, []string{"has failed"}, "tags", "retry", "app")
+	s.must(console.ExitBlocked, []string{"has failed"}, "tags", "retry", "app")
 	status(a, "2.6.2-rev1-b5.1", func(st *v1alpha1.ImageTrackStatus) {
 		candidates(st)
 		st.Workloads = []v1alpha1.TrackedWorkload{{Workload: "StaticPod/kube-system/proxy", State: v1alpha1.TargetBlocked, Message: "node n2 failed"}}
 		st.Releases = []v1alpha1.TrackRelease{{Digest: a, LongTag: "2.6.2-rev1-b5.1", From: b, FromLongTag: "2.6.2-rev1-b5.2", Class: v1alpha1.ClassBackwards, Actor: "ann: slow",
 			TakenAt: metav1.Now(), Result: v1alpha1.ReleaseHalted, Message: "node n2 failed"}}
 	})
-	s.must(cmdutil.ExitOK, []string{"release ", "after 2.6.2-rev1-b5.2 " + b, "Backwards, by ann: slow: Halted, node n2 failed"}, "tags", "status", "app")
-	s.must(cmdutil.ExitOK, []string{a}, "tags", "retry", "app")
+	s.must(console.ExitOK, []string{"release ", "after 2.6.2-rev1-b5.2 " + b, "Backwards, by ann: slow: Halted, node n2 failed"}, "tags", "status", "app")
+	s.must(console.ExitOK, []string{a}, "tags", "retry", "app")
 	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
 	if o.Spec.Retry != 1 {
 		t.Fatalf("%+v", o.Spec)
@@ -153,20 +154,20 @@ func TestTracksForPeople(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "1"), filepath.Join(dir, "2")
 	side := "docker://" + reg.Ref("shop/side:1")
-	out := s.must(cmdutil.ExitBlocked, []string{"1 image of the tracks' workloads missing", "Deployment/shop/app needs " + reg.Ref("shop/side:1")}, "bundle", "create", "--from-tracks", "--output", one, "--unsigned")
+	out := s.must(console.ExitBlocked, []string{"1 image of the tracks' workloads missing", "Deployment/shop/app needs " + reg.Ref("shop/side:1")}, "bundle", "create", "--from-tracks", "--output", one, "--unsigned")
 	if strings.Contains(out, "shop/app:2.6.2-rev1-b5.2") {
 		t.Fatalf("what is not approved is taken: %s", out)
 	}
-	s.must(cmdutil.ExitOK, nil, "bundle", "create", "--from-tracks", "--output", one, "--unsigned", side)
-	s.must(cmdutil.ExitOK, []string{reg.Ref("shop/app:2.6.2-rev1 "), reg.Ref("shop/app:2.6.2-rev1-b5.1 "), a}, "bundle", "inspect", one, "-o", "wide")
+	s.must(console.ExitOK, nil, "bundle", "create", "--from-tracks", "--output", one, "--unsigned", side)
+	s.must(console.ExitOK, []string{reg.Ref("shop/app:2.6.2-rev1 "), reg.Ref("shop/app:2.6.2-rev1-b5.1 "), a}, "bundle", "inspect", one, "-o", "wide")
 
 	status(b, "2.6.2-rev1-b5.2", func(st *v1alpha1.ImageTrackStatus) {
 		st.History = []v1alpha1.TrackedImage{{Digest: a, Tag: "2.6.2-rev1", LongTag: "2.6.2-rev1-b5.1"}}
 	})
-	s.must(cmdutil.ExitOK, nil, "bundle", "create", "--output", two, "--unsigned", "tracks:", side)
-	s.must(cmdutil.ExitOK, []string{"images: 1 rebuild, 1 of them security, 1 same"}, "bundle", "diff", one, two)
-	s.must(cmdutil.ExitOK, []string{"images: 1 older than before, 1 same"}, "bundle", "diff", two, one)
-	s.must(cmdutil.ExitOK, []string{"5.1"}, "bundle", "create", "--output", filepath.Join(dir, "3"), "--unsigned", "--with-rollback", "--from-tracks", side, "-o", "json")
+	s.must(console.ExitOK, nil, "bundle", "create", "--output", two, "--unsigned", "tracks:", side)
+	s.must(console.ExitOK, []string{"images: 1 rebuild, 1 of them security, 1 same"}, "bundle", "diff", one, two)
+	s.must(console.ExitOK, []string{"images: 1 older than before, 1 same"}, "bundle", "diff", two, one)
+	s.must(console.ExitOK, []string{"5.1"}, "bundle", "create", "--output", filepath.Join(dir, "3"), "--unsigned", "--with-rollback", "--from-tracks", side, "-o", "json")
 
 	t.Log("a file of tracks will do where the cluster cannot be reached")
 	file := filepath.Join(dir, "tracks.json")
@@ -174,13 +175,13 @@ func TestTracksForPeople(t *testing.T) {
 	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{o}})
 	must(err)
 	must(os.WriteFile(file, data, 0o600))
-	s.must(cmdutil.ExitOK, []string{"are not checked"}, "bundle", "create", "--output", filepath.Join(dir, "4"), "--unsigned", "tracks:"+file)
+	s.must(console.ExitOK, []string{"are not checked"}, "bundle", "create", "--output", filepath.Join(dir, "4"), "--unsigned", "tracks:"+file)
 
-	s.must(cmdutil.ExitOK, []string{a}, "tags", "rollback", "app", "--reason", "slow")
+	s.must(console.ExitOK, []string{a}, "tags", "rollback", "app", "--reason", "slow")
 	must(admin.Get(ctx, client.ObjectKeyFromObject(o), o))
 	if len(o.Spec.Refused) != 1 || o.Spec.Refused[0].Digest != b || len(o.Spec.Approvals) != 0 {
 		t.Fatalf("%+v", o.Spec)
 	}
 	must(admin.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "track-app"}, Data: map[string]string{"deployment.shop.app.yaml": "spec: {}\n"}}))
-	s.must(cmdutil.ExitOK, []string{"# deployment.shop.app\nspec: {}"}, "tags", "status", "app", "--patch")
+	s.must(console.ExitOK, []string{"# deployment.shop.app\nspec: {}"}, "tags", "status", "app", "--patch")
 }

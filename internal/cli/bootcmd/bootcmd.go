@@ -14,12 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/render"
 )
 
 // New returns the command.
-func New(a *cmdutil.Access) *cobra.Command {
+func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "Inspect the boot images of new machines"}
 	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c
@@ -32,7 +33,7 @@ type site struct {
 	sources  []v1alpha1.MachineSource
 }
 
-func fromCluster(ctx context.Context, a *cmdutil.Access) (*site, error) {
+func fromCluster(ctx context.Context, a *inputs.Access) (*site, error) {
 	cl, err := a.Client()
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func fromCluster(ctx context.Context, a *cmdutil.Access) (*site, error) {
 	var sources v1alpha1.MachineSourceList
 	for _, l := range []client.ObjectList{&policies, &streams, &sources} {
 		if err := cl.List(ctx, l); err != nil {
-			return nil, cmdutil.ListError(err)
+			return nil, inputs.ListError(err)
 		}
 	}
 	s := &site{policies: policies.Items, streams: streams.Items, sources: sources.Items}
@@ -66,7 +67,7 @@ func (v *view) add(c *cobra.Command) {
 }
 
 // site reads a file if one is named, else the cluster.
-func (v *view) site(cmd *cobra.Command, a *cmdutil.Access) (*site, error) {
+func (v *view) site(cmd *cobra.Command, a *inputs.Access) (*site, error) {
 	if err := checkFormat(v.format); err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (v *view) site(cmd *cobra.Command, a *cmdutil.Access) (*site, error) {
 // data reports whether the output is for a program.
 func (v *view) data() bool { return v.format == render.JSON || v.format == render.YAML }
 
-func (v *view) show(a *cmdutil.Access, answer interface{ text(io.Writer) }) error {
+func (v *view) show(a *inputs.Access, answer interface{ text(io.Writer) }) error {
 	if v.data() {
 		return render.Value(a.Out, v.format, answer)
 	}
@@ -89,7 +90,7 @@ func (v *view) show(a *cmdutil.Access, answer interface{ text(io.Writer) }) erro
 
 func checkFormat(format string) error {
 	if !render.Known(format) {
-		return cmdutil.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", format))
+		return console.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", format))
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ type Status struct {
 	Policies []string `json:"policies"`
 }
 
-func newStatus(a *cmdutil.Access) *cobra.Command {
+func newStatus(a *inputs.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
 		Use: "status", Short: "List the sources of machines with their boot images", Args: cobra.NoArgs,
@@ -199,7 +200,7 @@ func sourceView(m *v1alpha1.MachineSource) Source {
 		v.NewEnough, v.SkewReason, v.Skew = c.Status == "True", c.Reason, c.Message
 	}
 	v.Nodes, v.Joining, v.Refused, v.Machines = st.Nodes, st.Joining, st.Refused, st.Machines
-	v.ages()
+	v.describeAges()
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionAuthority); c != nil && st.Authority != nil {
 		v.Authority = &Authority{Secret: st.Authority.Secret, Trusted: c.Status == "True", Reason: c.Reason, Message: c.Message}
 	}
@@ -231,7 +232,7 @@ func (v Status) table(w io.Writer, wide bool, now time.Time) error {
 		return err
 	}
 	for _, s := range v.Sources {
-		if lines := s.words(wide, now); len(lines) > 0 {
+		if lines := s.describeState(wide, now); len(lines) > 0 {
 			fmt.Fprintf(w, "\n%s: %s\n", s.Name, strings.Join(lines, "\n  "))
 		}
 	}

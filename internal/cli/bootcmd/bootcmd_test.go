@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
@@ -28,7 +29,7 @@ import (
 func run(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
-	c := New(&cmdutil.Access{Out: &out, Err: &out})
+	c := New(&inputs.Access{Out: &out, Err: &out})
 	c.SetArgs(args)
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetOut(&out)
@@ -36,7 +37,7 @@ func run(t *testing.T, args ...string) (string, int) {
 	if err != nil {
 		out.WriteString(err.Error())
 	}
-	return out.String(), cmdutil.ExitCode(err)
+	return out.String(), console.ExitCode(err)
 }
 
 const dump = "testdata/dump.yaml"
@@ -49,7 +50,7 @@ func TestCheck(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatal(err, out)
 	}
-	if code != cmdutil.ExitBlocked || v.OK || v.Blocked != 1 || v.Sources != 3 {
+	if code != console.ExitBlocked || v.OK || v.Blocked != 1 || v.Sources != 3 {
 		t.Errorf("%d %+v", code, v)
 	}
 	got := map[string]string{}
@@ -68,13 +69,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	// what runs now is no obstacle for a patch of it
-	if out, code = run(t, "check", "--target", "1.36.9", "--from", dump); code != cmdutil.ExitBlocked || strings.Contains(out, "from-135") {
+	if out, code = run(t, "check", "--target", "1.36.9", "--from", dump); code != console.ExitBlocked || strings.Contains(out, "from-135") {
 		t.Errorf("%d %s", code, out) // the OS still moves to 10
 	}
-	if out, code = run(t, "check", "--target", "next", "--from", dump); code != cmdutil.ExitUsage || !strings.Contains(out, "no known scheme") {
+	if out, code = run(t, "check", "--target", "next", "--from", dump); code != console.ExitUsage || !strings.Contains(out, "no known scheme") {
 		t.Errorf("%d %s", code, out)
 	}
-	if _, code = run(t, "check", "--target", "1.37.0", "--from", "testdata/none.yaml"); code == cmdutil.ExitOK {
+	if _, code = run(t, "check", "--target", "1.37.0", "--from", "testdata/none.yaml"); code == console.ExitOK {
 		t.Error("a dump that is not there is no pass")
 	}
 }
@@ -83,7 +84,7 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "status", "--from", dump)
 	for _, p := range []string{"all: 1 of 3 sources are current, 1 outdated", "machinedeployment.default.workers", "WouldReplaceMachines", "8.10.20240101-0", "set the strategy OnDelete", "golden-2",
-		"machine default/workers-x could not join: This machine cannot join pool workers", "new machines do not trust their server: Secret default/worker-user-data: the server's authority was written 3 times and undone by script"} {
+		"machine default/workers-x could not join: This machine cannot join pool workers", "new machines do not trust their server: Secret default/worker-user-data: the server's authority was written 3 times and reverted by script"} {
 		if !strings.Contains(out, p) {
 			t.Errorf("want %q in\n%s", p, out)
 		}
@@ -95,7 +96,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("want %q in\n%s\nand only there", p, wide)
 		}
 	}
-	if code != cmdutil.ExitOK {
+	if code != console.ExitOK {
 		t.Error(code)
 	}
 	out, _ = run(t, "status", "--from", dump, "-o", "json")
@@ -107,7 +108,7 @@ func TestStatus(t *testing.T) {
 	if w.Nodes != 3 || w.OldestInstalledImage == nil || w.OldestInstalledImage.Format(time.DateOnly) != "2023-01-01" || w.ImageBuilt.Format(time.DateOnly) != "2024-01-01" || w.Authority.Trusted || len(w.Refused) != 1 || len(w.Machines) != 2 {
 		t.Errorf("%+v", w)
 	}
-	if _, code = run(t, "status", "-o", "html", "--from", dump); code != cmdutil.ExitUsage {
+	if _, code = run(t, "status", "-o", "html", "--from", dump); code != console.ExitUsage {
 		t.Error(code)
 	}
 }
@@ -116,7 +117,7 @@ func TestStatus(t *testing.T) {
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "alerts")
-	if code != cmdutil.ExitOK || !strings.Contains(out, "kind: PrometheusRule") || !strings.Contains(out, "refit_boot_image_too_old") {
+	if code != console.ExitOK || !strings.Contains(out, "kind: PrometheusRule") || !strings.Contains(out, "refit_boot_image_too_old") {
 		t.Errorf("%d %s", code, out)
 	}
 }
@@ -125,13 +126,13 @@ func TestDiff(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "diff", "--from", dump)
 	want := `kubectl patch awsmachinetemplate/w -n default --type json -p '[{"op":"replace","path":"/spec/template/spec/ami/id","value":"ami-136"}]'`
-	if code != cmdutil.ExitOK || !strings.Contains(out, want) || !strings.Contains(out, "let MachineDeployment/workers refer to the copy") {
+	if code != console.ExitOK || !strings.Contains(out, want) || !strings.Contains(out, "let MachineDeployment/workers refer to the copy") {
 		t.Errorf("%d %s", code, out)
 	}
-	if out, code = run(t, "diff", "machinedeployment.default.fresh", "--from", dump); code != cmdutil.ExitOK || !strings.Contains(out, "Nothing to write") {
+	if out, code = run(t, "diff", "machinedeployment.default.fresh", "--from", dump); code != console.ExitOK || !strings.Contains(out, "Nothing to write") {
 		t.Errorf("%d %s", code, out)
 	}
-	if out, code = run(t, "diff", "missing", "--from", dump); code != cmdutil.ExitUsage || !strings.Contains(out, "refit bootimage status lists all") {
+	if out, code = run(t, "diff", "missing", "--from", dump); code != console.ExitUsage || !strings.Contains(out, "refit bootimage status lists all") {
 		t.Errorf("%d %s", code, out)
 	}
 }
@@ -151,7 +152,7 @@ func TestPointer(t *testing.T) {
 		}
 	}
 	secret("refit-system", convert.Server, map[string][]byte{"ca.crt": []byte("CA")})
-	if _, err := pointer(ctx, c, "worker", "", u, time.Now()); cmdutil.ExitCode(err) != cmdutil.ExitBlocked || !strings.Contains(err.Error(), "first-boot-worker") {
+	if _, err := pointer(ctx, c, "worker", "", u, time.Now()); console.ExitCode(err) != console.ExitBlocked || !strings.Contains(err.Error(), "first-boot-worker") {
 		t.Error(err)
 	}
 	secret(convert.JoinNamespace, "first-boot-worker", nil)
@@ -169,7 +170,7 @@ func TestPointer(t *testing.T) {
 		t.Error("the record holds the token")
 	}
 	for _, args := range [][]string{{"token", "worker", "--url", "http://a"}, {"token", "worker", "--url", "https://a", "--for", "0s"}, {"token", "worker", "--url", "https://a/b"}, {"token", "worker", "--url", "https://a", "--machine", "m1"}, {"token", "--url", "https://a"}} {
-		if _, code := run(t, args...); code == cmdutil.ExitOK {
+		if _, code := run(t, args...); code == console.ExitOK {
 			t.Errorf("%v is accepted", args)
 		}
 	}
@@ -199,7 +200,7 @@ func TestUploads(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, code := run(t, "uploads", "--from", file)
-	if code != cmdutil.ExitOK || out != "# rhcos.ova, for a, b\none\ntwo\n\n" {
+	if code != console.ExitOK || out != "# rhcos.ova, for a, b\none\ntwo\n\n" {
 		t.Errorf("%d %q", code, out)
 	}
 	out, _ = run(t, "uploads", "--from", file, "-o", "json")
@@ -207,7 +208,7 @@ func TestUploads(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Items) != 1 || len(v.Items[0].Sources) != 2 || v.Items[0].File != "rhcos.ova" {
 		t.Error(err, out)
 	}
-	if out, code = run(t, "uploads", "--from", dump); code != cmdutil.ExitOK || !strings.Contains(out, "Nothing to upload") {
+	if out, code = run(t, "uploads", "--from", dump); code != console.ExitOK || !strings.Contains(out, "Nothing to upload") {
 		t.Errorf("%d %s", code, out)
 	}
 }
@@ -225,10 +226,10 @@ func TestUploaded(t *testing.T) {
 		code int
 		want string
 	}{
-		"no sum":                     {[]string{"s", "rhcos.ova"}, cmdutil.ExitUsage, "not a SHA-256"},
-		"a word that is to be given": {[]string{"s", sum, "--set", "id=ID"}, cmdutil.ExitUsage, "replace the placeholder"},
-		"another file":               {[]string{"s", strings.Repeat("0", 64), "--file", file}, cmdutil.ExitVerification, "it is another file, or incomplete"},
-		"a file that is not there":   {[]string{"s", sum, "--file", file + "x"}, cmdutil.ExitUsage, "no such file"},
+		"no sum":                     {[]string{"s", "rhcos.ova"}, console.ExitUsage, "not a SHA-256"},
+		"a word that is to be given": {[]string{"s", sum, "--set", "id=ID"}, console.ExitUsage, "replace the placeholder"},
+		"another file":               {[]string{"s", strings.Repeat("0", 64), "--file", file}, console.ExitVerification, "it is another file, or incomplete"},
+		"a file that is not there":   {[]string{"s", sum, "--file", file + "x"}, console.ExitUsage, "no such file"},
 	} {
 		if out, code := run(t, append([]string{"uploaded"}, tc.args...)...); code != tc.code || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %d %s", name, code, out)
@@ -276,14 +277,14 @@ func TestImage(t *testing.T) {
 	for _, from := range [][]string{{"--file", file}, {"--bundle", made}} {
 		out, code := run(t, append([]string{"image", "--platform", "metal", "-o", "json"}, from...)...)
 		var v Image
-		if err := json.Unmarshal([]byte(out), &v); err != nil || code != cmdutil.ExitOK || v.Version != "9.6.1" || v.Attributes["sha256"] != "aa" || v.Release != "1.36.3" {
+		if err := json.Unmarshal([]byte(out), &v); err != nil || code != console.ExitOK || v.Version != "9.6.1" || v.Attributes["sha256"] != "aa" || v.Release != "1.36.3" {
 			t.Errorf("%s: %d %v %s", from, code, err, out)
 		}
 	}
-	if out, code := run(t, "image", "--platform", "aws", "--file", file); code != cmdutil.ExitUsage || !strings.Contains(out, "has no platform aws") || !strings.Contains(out, "metal") {
+	if out, code := run(t, "image", "--platform", "aws", "--file", file); code != console.ExitUsage || !strings.Contains(out, "has no platform aws") || !strings.Contains(out, "metal") {
 		t.Errorf("%d %s", code, out)
 	}
-	if out, code := run(t, "image", "--platform", "metal", "--file", file); code != cmdutil.ExitOK || !strings.Contains(out, "location  https://example.test/live.iso") {
+	if out, code := run(t, "image", "--platform", "metal", "--file", file); code != console.ExitOK || !strings.Contains(out, "location  https://example.test/live.iso") {
 		t.Errorf("%d %s", code, out)
 	}
 

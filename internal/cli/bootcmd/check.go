@@ -9,9 +9,10 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/convert"
-	"github.com/refit-dev/refit/internal/osversion"
 )
 
 // Finding is a rule that a source breaks.
@@ -39,7 +40,7 @@ type Check struct {
 	Findings []Finding `json:"findings"`
 }
 
-func newCheck(a *cmdutil.Access) *cobra.Command {
+func newCheck(a *inputs.Access) *cobra.Command {
 	var target string
 	var from view
 	c := &cobra.Command{
@@ -50,8 +51,8 @@ rule and its fix.
 
 Exit codes: 0 new machines can join, 3 at least one source is too old or unknown.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := osversion.Parse(target); err != nil {
-				return cmdutil.UsageError(fmt.Errorf("--target: %w", err))
+			if _, err := componentversion.ParseOS(target); err != nil {
+				return console.UsageError(fmt.Errorf("--target: %w", err))
 			}
 			s, err := from.site(cmd, a)
 			if err != nil {
@@ -59,7 +60,7 @@ Exit codes: 0 new machines can join, 3 at least one source is too old or unknown
 			}
 			v := s.check(target, time.Now())
 			if err = from.show(a, v); err == nil && !v.OK {
-				return cmdutil.SilentExit(cmdutil.ExitBlocked)
+				return console.SilentExit(console.ExitBlocked)
 			}
 			return err
 		},

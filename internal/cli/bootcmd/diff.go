@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 // Proposal is a patch for an object that refit does not write.
@@ -35,7 +36,7 @@ type Proposals struct {
 	Items      []Proposal `json:"items"`
 }
 
-func newDiff(a *cmdutil.Access) *cobra.Command {
+func newDiff(a *inputs.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
 		Use: "diff [SOURCE]", Short: "Show patches for boot images that refit does not write", Args: cobra.MaximumNArgs(1),
@@ -73,7 +74,7 @@ func (s *site) proposals(args []string) (Proposals, error) {
 			Manager: m.Spec.Manager.Kind + "/" + m.Spec.Manager.Name, Patch: json.RawMessage(m.Status.Proposal)})
 	}
 	if !found {
-		return v, cmdutil.UsageError(fmt.Errorf("MachineSource %s not found: refit bootimage status lists all", args[0]))
+		return v, console.UsageError(fmt.Errorf("MachineSource %s not found: refit bootimage status lists all", args[0]))
 	}
 	return v, nil
 }
@@ -95,8 +96,8 @@ func (v Proposals) text(w io.Writer) {
 	}
 }
 
-// largestDump that is read.
-const largestDump = 256 << 20
+// maxDump that is read.
+const maxDump = 256 << 20
 
 // fromDump reads the output of kubectl: documents, or lists of objects. It skips
 // objects of other kinds.
@@ -110,7 +111,7 @@ func fromDump(file string, in io.Reader) (*site, error) {
 		in = f
 	}
 	s := &site{}
-	dec := yaml.NewYAMLOrJSONDecoder(io.LimitReader(in, largestDump), 4096)
+	dec := yaml.NewYAMLOrJSONDecoder(io.LimitReader(in, maxDump), 4096)
 	for {
 		u := map[string]any{}
 		err := dec.Decode(&u)

@@ -14,7 +14,8 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
@@ -35,7 +36,7 @@ type Image struct {
 	Attributes   map[string]string `json:"attributes"`
 }
 
-func newImage(a *cmdutil.Access) *cobra.Command {
+func newImage(a *inputs.Access) *cobra.Command {
 	var format, stream, file, bundled string
 	var key bootstream.Key
 	c := &cobra.Command{
@@ -56,7 +57,7 @@ Exit codes: 0 found, 2 the stream has no such image; the message lists its image
 			}
 			i, err := s.Find(key)
 			if err != nil {
-				return cmdutil.UsageError(err)
+				return console.UsageError(err)
 			}
 			v := Image{APIVersion: "refit.dev/bootimage/v1", Kind: "BootImage", Stream: s.Name, Release: s.Release, OSStream: i.Key.OSStream, Architecture: i.Key.Architecture, Platform: i.Key.Platform,
 				Region: i.Key.Region, Variant: i.Key.Variant, Version: i.Version, Attributes: i.Attributes}
@@ -99,7 +100,7 @@ func (v Image) table(w io.Writer) error {
 	return tw.Flush()
 }
 
-func streamFrom(ctx context.Context, a *cmdutil.Access, stream, file, bundled string, in io.Reader) (*bootstream.Stream, error) {
+func streamFrom(ctx context.Context, a *inputs.Access, stream, file, bundled string, in io.Reader) (*bootstream.Stream, error) {
 	switch {
 	case bundled != "":
 		return streamOfBundle(bundled)
@@ -108,7 +109,7 @@ func streamFrom(ctx context.Context, a *cmdutil.Access, stream, file, bundled st
 	case file != "":
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, cmdutil.UsageError(err)
+			return nil, console.UsageError(err)
 		}
 		defer f.Close()
 		return parseFrom(f)
@@ -136,7 +137,7 @@ func streamOfBundle(path string) (*bootstream.Stream, error) {
 	defer f.Close()
 	p := f.Header().PayloadByName(bundle.PayloadBootImages, "")
 	if p == nil {
-		return nil, cmdutil.UsageErrorf("%s has no stream of boot images: add one with refit bundle create boot-images:FILE", path)
+		return nil, console.UsageErrorf("%s has no stream of boot images: add one with refit bundle create boot-images:FILE", path)
 	}
 	return parseFrom(f.Blob(p.Blob))
 }
@@ -166,7 +167,7 @@ func dataOf(ctx context.Context, cl client.Client, o *v1alpha1.BootImageStream) 
 		}
 		return bootstream.ParseConfigMap(m.Data, o.Spec.ConfigMap.Key)
 	case o.Status.Content == "":
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("its data is not available yet: kubectl describe bootimagestream %s shows why", o.Name))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("its data is not available yet: kubectl describe bootimagestream %s shows why", o.Name))
 	}
 	var c v1alpha1.Content
 	if err := cl.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: o.Status.Content}, &c); err != nil {

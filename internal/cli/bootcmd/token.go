@@ -15,14 +15,15 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert"
 )
 
-// longestLife of a token.
-const longestLife = 7 * 24 * time.Hour
+// maxTokenLifetime of a token.
+const maxTokenLifetime = 7 * 24 * time.Hour
 
-func newToken(a *cmdutil.Access) *cobra.Command {
+func newToken(a *inputs.Access) *cobra.Command {
 	var address, machine string
 	var life time.Duration
 	c := &cobra.Command{
@@ -33,14 +34,14 @@ from refit's controller (-join-address). refit does not store the token: if it i
 lost, create another.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			u, err := server(address)
-			if err == nil && (life <= 0 || life > longestLife) {
-				err = fmt.Errorf("--for %s: must be more than 0 and at most %s", life, longestLife)
+			if err == nil && (life <= 0 || life > maxTokenLifetime) {
+				err = fmt.Errorf("--for %s: must be more than 0 and at most %s", life, maxTokenLifetime)
 			}
 			if err == nil && !isMachine(machine) {
 				err = fmt.Errorf("--machine %q: must be NAMESPACE/NAME", machine)
 			}
 			if err != nil {
-				return cmdutil.UsageError(err)
+				return console.UsageError(err)
 			}
 			cl, err := a.Client()
 			if err != nil {
@@ -87,7 +88,7 @@ func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url
 	}
 	err := cl.Get(ctx, client.ObjectKey{Namespace: convert.JoinNamespace, Name: "first-boot-" + pool}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, convert.JoinNamespace, pool, convert.KeyConfig))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("there is no configuration for pool %s: create Secret %s/first-boot-%s with the key %s", pool, convert.JoinNamespace, pool, convert.KeyConfig))
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func pointer(ctx context.Context, cl client.Client, pool, machine string, u *url
 	if err != nil {
 		return nil, err
 	}
-	if err := cl.Create(ctx, made); err != nil {
+	if err := cl.Create(ctx, &corev1.Secret{ObjectMeta: made}); err != nil {
 		return nil, errors.Join(errors.New("create the token's record"), err)
 	}
 	return out, nil

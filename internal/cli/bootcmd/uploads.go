@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 // Upload is a file that the administrator must upload to its platform.
@@ -33,7 +34,7 @@ type Uploads struct {
 	Items      []Upload `json:"items"`
 }
 
-func newUploads(a *cmdutil.Access) *cobra.Command {
+func newUploads(a *inputs.Access) *cobra.Command {
 	var from view
 	c := &cobra.Command{
 		Use: "uploads", Short: "Show the boot images to upload, and the commands for it", Args: cobra.NoArgs,
@@ -87,7 +88,7 @@ func (v Uploads) text(w io.Writer) {
 
 var hexSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-func newUploaded(a *cmdutil.Access) *cobra.Command {
+func newUploaded(a *inputs.Access) *cobra.Command {
 	var region, file string
 	var set map[string]string
 	c := &cobra.Command{
@@ -122,11 +123,11 @@ uploaded file.`,
 // checkUpload before anything is written.
 func checkUpload(u v1alpha1.UploadedImage, file string) error {
 	if !hexSum.MatchString(u.SHA256) {
-		return cmdutil.UsageErrorf("%q is not a SHA-256 in lower-case hex: refit bootimage uploads prints it", u.SHA256)
+		return console.UsageErrorf("%q is not a SHA-256 in lower-case hex: refit bootimage uploads prints it", u.SHA256)
 	}
 	for k, v := range u.Attributes {
 		if k == "" || v == "" || v == strings.ToUpper(k) {
-			return cmdutil.UsageErrorf("--set %s=%s: replace the placeholder by the name on the platform", k, v)
+			return console.UsageErrorf("--set %s=%s: replace the placeholder by the name on the platform", k, v)
 		}
 	}
 	if file == "" {
@@ -134,7 +135,7 @@ func checkUpload(u v1alpha1.UploadedImage, file string) error {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return cmdutil.UsageError(err)
+		return console.UsageError(err)
 	}
 	defer f.Close()
 	sum := sha256.New()
@@ -142,13 +143,13 @@ func checkUpload(u v1alpha1.UploadedImage, file string) error {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != u.SHA256 {
-		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("%s has the SHA-256 %s, not %s: it is another file, or incomplete", file, got, u.SHA256))
+		return console.WithExit(console.ExitVerification, fmt.Errorf("%s has the SHA-256 %s, not %s: it is another file, or incomplete", file, got, u.SHA256))
 	}
 	return nil
 }
 
-// mostUploads of a stream, as the API bounds them.
-const mostUploads = 64
+// maxUploads of a stream, as the API bounds them.
+const maxUploads = 64
 
 // declare writes the upload and replaces the entry of the same file and region.
 func declare(ctx context.Context, cl client.Client, stream string, u v1alpha1.UploadedImage) (string, error) {
@@ -162,8 +163,8 @@ func declare(ctx context.Context, cl client.Client, stream string, u v1alpha1.Up
 	}
 	before := o.DeepCopy()
 	o.Spec.Uploaded = append(slices.DeleteFunc(o.Spec.Uploaded, same), u)
-	if len(o.Spec.Uploaded) > mostUploads {
-		return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("BootImageStream %s has %d uploads already: remove those of former releases (spec.uploaded)", stream, mostUploads))
+	if len(o.Spec.Uploaded) > maxUploads {
+		return "", console.WithExit(console.ExitBlocked, fmt.Errorf("BootImageStream %s has %d uploads already: remove those of former releases (spec.uploaded)", stream, maxUploads))
 	}
 	if err := cl.Patch(ctx, &o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner("refit-cli")); err != nil {
 		return "", fmt.Errorf("BootImageStream %s: %w", stream, err)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -16,7 +17,7 @@ import (
 )
 
 // New is `refit bundle`; it reads only ImageTracks from a cluster.
-func New(a *cmdutil.Access) *cobra.Command {
+func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bundle", Short: "Create, inspect, verify, sign and write bundles",
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
@@ -26,33 +27,38 @@ func New(a *cmdutil.Access) *cobra.Command {
 	return c
 }
 
+// mediaHelp explains how a path leads to a bundle.
+const mediaHelp = `A device, a partition or an image file may also have a FAT, exFAT, ISO 9660 or ext4 file system. The bundle is then in its root
+directory or in a directory below it. If there are several bundles, name one: PATH#FILE, or PATH#PARTITION:FILE.`
+
 // openBundle opens a bundle by a path from the command line.
 func openBundle(path string) (*bundlereader.File, error) {
 	f, err := bundlereader.OpenPath(path)
-	return f, coded(err)
+	return f, withExitCode(err)
 }
 
-// coded gives an error of the bundle packages its exit code.
-func coded(err error) error {
+// withExitCode gives an error of the bundle packages its exit code.
+func withExitCode(err error) error {
 	var (
 		input   *bundlewriter.InputError
 		space   *bundlewriter.SpaceError
 		busy    *bundlewriter.BusyError
 		corrupt *bundle.CorruptError
 		tooNew  *bundle.TooNewError
-		already *cmdutil.ExitError
+		several *bundlereader.SeveralError
+		already *console.ExitError
 	)
 	switch {
 	case err == nil || errors.As(err, &already):
 		return err
 	case errors.Is(err, context.Canceled):
-		return cmdutil.WithExit(cmdutil.ExitInterrupted, err)
+		return console.WithExit(console.ExitInterrupted, err)
 	case errors.As(err, &corrupt), errors.Is(err, bundle.ErrNotBundle):
-		return cmdutil.WithExit(cmdutil.ExitVerification, err)
+		return console.WithExit(console.ExitVerification, err)
 	case errors.As(err, &space), errors.As(err, &busy), errors.As(err, &tooNew):
-		return cmdutil.WithExit(cmdutil.ExitBlocked, err)
-	case errors.As(err, &input), errors.Is(err, fs.ErrNotExist):
-		return cmdutil.UsageError(err)
+		return console.WithExit(console.ExitBlocked, err)
+	case errors.As(err, &input), errors.As(err, &several), errors.Is(err, fs.ErrNotExist):
+		return console.UsageError(err)
 	}
 	return err
 }

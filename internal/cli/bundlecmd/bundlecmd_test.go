@@ -16,7 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -29,13 +30,13 @@ type result struct {
 func refit(t *testing.T, args ...string) result {
 	t.Helper()
 	root := &cobra.Command{Use: "refit", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(New(&cmdutil.Access{}), NewKeys())
+	root.AddCommand(New(&inputs.Access{}), NewKeys())
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
-	r := result{out: out.String(), err: errOut.String(), code: cmdutil.ExitCode(err)}
+	r := result{out: out.String(), err: errOut.String(), code: console.ExitCode(err)}
 	if err != nil {
 		r.err += err.Error()
 	}
@@ -45,7 +46,7 @@ func refit(t *testing.T, args ...string) result {
 func must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := refit(t, args...)
-	if r.code != cmdutil.ExitOK {
+	if r.code != console.ExitOK {
 		t.Fatalf("refit %s: exit %d: %s", strings.Join(args, " "), r.code, r.err)
 	}
 	return r.out
@@ -195,7 +196,7 @@ func TestUsageErrors(t *testing.T) {
 		{"keys generate", "--out DIR is missing"},
 		{"keys generate --out keys", "never replaced"},
 	} {
-		if r := refit(t, strings.Fields(c.line)...); r.code != cmdutil.ExitUsage || !strings.Contains(r.err, c.says) || r.out != "" {
+		if r := refit(t, strings.Fields(c.line)...); r.code != console.ExitUsage || !strings.Contains(r.err, c.says) || r.out != "" {
 			t.Errorf("%s: exit %d: %s", c.line, r.code, r.err)
 		}
 	}
@@ -250,10 +251,10 @@ func TestExtract(t *testing.T) {
 	if got, err := os.ReadFile("out.ova"); err != nil || !bytes.Equal(got, disk) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if r := refit(t, "bundle", "extract", "b", "boot-image.vsphere.amd64", "--output", "out.ova"); r.code != cmdutil.ExitUsage || !strings.Contains(r.err, "exists already") {
+	if r := refit(t, "bundle", "extract", "b", "boot-image.vsphere.amd64", "--output", "out.ova"); r.code != console.ExitUsage || !strings.Contains(r.err, "exists already") {
 		t.Errorf("it writes over a file: %d %s", r.code, r.err)
 	}
-	if r := refit(t, "bundle", "extract", "b", "kubelet", "--output", "k"); r.code != cmdutil.ExitUsage || !strings.Contains(r.err, "has no payload kubelet; it has: boot-image.vsphere.amd64, boot-images") {
+	if r := refit(t, "bundle", "extract", "b", "kubelet", "--output", "k"); r.code != console.ExitUsage || !strings.Contains(r.err, "has no payload kubelet; it has: boot-image.vsphere.amd64, boot-images") {
 		t.Errorf("%d %s", r.code, r.err)
 	}
 	bad, err := os.ReadFile("b")
@@ -265,7 +266,7 @@ func TestExtract(t *testing.T) {
 	if err := os.WriteFile("bad", bad, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := refit(t, "bundle", "extract", "bad", "boot-image.vsphere.amd64", "--output", "half.ova"); r.code != cmdutil.ExitVerification {
+	if r := refit(t, "bundle", "extract", "bad", "boot-image.vsphere.amd64", "--output", "half.ova"); r.code != console.ExitVerification {
 		t.Errorf("a damaged file: %d %s", r.code, r.err)
 	}
 	left, err := filepath.Glob(".*half*")

@@ -4,17 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
 )
+
+// createGC is the percentage by which the heap may grow before garbage is collected.
+const createGC = 20
 
 const createLong = `Create a bundle of images and node binaries, and print its digest.
 
@@ -28,6 +33,8 @@ SOURCE is one of
                               file.NAME for a NodeConfig, or your own
   tracks:[FILE]               approved images of the cluster's ImageTracks, or of a file (kubectl get imagetracks -o yaml)
   os-image:NAME               the images of an OSImage of the cluster for its pools, or the image of an OSBuild
+  kubernetes:VERSION          an official release for kubeadm clusters: the images of kubeadm's own list (CoreDNS, etcd and pause too),
+                              kubelet, kubeadm and kubectl, and from places that have them crictl and the CNI plugins
   resources:PATH              manifests, a file or a directory: the controller applies them, before or after the nodes
   boot-images:FILE            the stream of boot images of the release (BootImageStream with spec.bundle)
   boot-image:FILE             a boot image file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; nodes do not
@@ -40,6 +47,17 @@ a byte is copied; a warning is printed. With --strict a warning refuses it too.
 --from-tracks is the source tracks: of the cluster. The bundle must then contain every image of the tracks' workloads.
 If images are missing, the command names them and writes nothing.
 
+kubernetes:VERSION gets programs from --kubernetes-from, by default over the internet from https://dl.k8s.io:
+  DIR      has NAME, linux/ARCH/NAME, bin/linux/ARCH/NAME, VERSION/bin/linux/ARCH/NAME or official archives
+  ARCHIVE  kubernetes-server-linux-ARCH.tar.gz, kubernetes-node-linux-ARCH.tar.gz, crictl-VERSION-linux-ARCH.tar.gz or
+           cni-plugins-linux-ARCH-VERSION.tgz
+  URL      has VERSION/bin/linux/ARCH/NAME with NAME.sha256, or is that of an archive; https only
+
+A program comes from the first place that has it. Checksums next to a file are verified: NAME.sha256, NAME.sha512,
+SHA256SUMS or SHA512SUMS. Downloads must have one; they stay in ~/.cache/refit/kubernetes. The release's kubeadm runs on this
+computer, to list its images. They come from the registries in their names, or from --kubernetes-images, and keep their names.
+Without --platform the bundle is for the platform of this computer.
+
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
 The next run with the same sources continues an interrupted one.`
 
@@ -49,20 +67,22 @@ type createFlags struct {
 	groups              []string
 	have, base          string
 	lint                lintFlags
-	tracks              fromTracks
+	tracks              trackSources
 	fromTracks          bool
 	osImages            []string
+	kubernetes          kubernetesSource
 	opts                bundlewriter.Options
 }
 
-func newCreate(a *cmdutil.Access) *cobra.Command {
-	f := createFlags{tracks: fromTracks{access: a}}
+func newCreate(a *inputs.Access) *cobra.Command {
+	f := createFlags{tracks: trackSources{access: a}}
 	c := &cobra.Command{
-		Use:     "create --output FILE --key KEY SOURCE...",
-		Short:   "Create a bundle from image layouts, archives, registries and files",
-		Long:    createLong,
-		Example: "  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
-		RunE:    func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
+		Use:   "create --output FILE --key KEY SOURCE...",
+		Short: "Create a bundle from image layouts, archives, registries and files",
+		Long:  createLong,
+		Example: "  refit bundle create --output k8s.bundle --key refit.key kubernetes:v1.36.3 --kubernetes-from release --kubernetes-images docker://mirror.example/k8s\n" +
+			"  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
+		RunE: func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.output, "output", "", "file to write")
@@ -71,12 +91,14 @@ func newCreate(a *cmdutil.Access) *cobra.Command {
 	fl.StringVar(&f.opts.Name, "name", "", "name of the bundle (default kubernetes if it has a kubelet, else images)")
 	fl.StringVar(&f.opts.Version, "version", "", "semantic version of the bundle (default that of the kubelet)")
 	fl.StringVar(&f.opts.MinRefit, "min-refit", "", "oldest refit that may load it (default 0.1.0)")
-	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to include, for example linux/amd64 (default all of the sources)")
+	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to include, for example linux/amd64 (default all of the sources; with kubernetes:VERSION that of this computer)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
 	fl.StringArrayVar(&f.osImages, "os-image", nil, "include the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME), or the output of refit image build (oci:DIR:TAG)")
+	fl.BoolVar(&f.opts.CheckLayers, "check-layers", false, "unpack every layer, to refuse one that a node could not unpack")
 	fl.BoolVar(&f.fromTracks, "from-tracks", false, "include approved images of the cluster's ImageTracks (the source tracks:)")
 	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "include the rollback image of each track too")
+	f.kubernetes.add(fl)
 	f.lint.add(fl)
 	fl.StringVar(&f.have, "have", "", "not available yet")
 	fl.StringVar(&f.base, "base", "", "not available yet")
@@ -89,22 +111,9 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	for _, name := range f.osImages {
-		sources = append(sources, osImageSource(name))
-	}
-	if f.fromTracks {
-		sources = append(sources, tracksPrefix)
-	}
-	if len(sources) == 0 {
-		return cmdutil.UsageErrorf("no source: name at least one, for example oci:DIR")
-	}
-	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
 	var err error
-	if sources, err = expandOSImages(c.Context(), f.tracks.access, sources); err != nil {
-		return err
-	}
-	if f.opts.Sources, err = f.tracks.expand(c.Context(), sources); err != nil {
-		return err
+	if f.opts.Sources, err = f.expand(c, sources); err != nil {
+		return withExitCode(err)
 	}
 	f.opts.Warn = func(s string) { fmt.Fprintln(c.ErrOrStderr(), "warning: "+s) }
 	if err := f.lint.read(c); err != nil {
@@ -113,6 +122,8 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	f.opts.Accept = func(m *bundle.Metadata) error {
 		return errors.Join(f.tracks.accept(m), f.lint.accept(m))
 	}
+	// What is copied is not on the heap: to collect often costs little and keeps refit small.
+	defer debug.SetGCPercent(debug.SetGCPercent(createGC))
 	bar := newProgress(c.ErrOrStderr(), "creating")
 	h, err := bundlewriter.Create(c.Context(), f.output, f.opts, bar.set)
 	bar.finish(err == nil)
@@ -120,28 +131,50 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		if _, e := os.Stat(f.output + bundlewriter.PartialSuffix); e == nil {
 			fmt.Fprintf(c.ErrOrStderr(), "copied data is in %s; the next run with the same sources continues\n", f.output+bundlewriter.PartialSuffix)
 		}
-		return coded(err)
+		return withExitCode(err)
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %s, %s, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
 		text.Count(len(h.Metadata.Images), "image"), text.Count(len(h.Metadata.Payloads), "payload"), explain.Bytes(h.FileSize()))
-	if cmdutil.IsTable(f.format) {
+	if console.IsTable(f.format) {
 		return printf(c, "%s\n", h.Digest)
 	}
 	return render.Value(c.OutOrStdout(), f.format, viewOf(h))
 }
 
+// expand replaces the sources that stand for others.
+func (f *createFlags) expand(c *cobra.Command, sources []string) ([]string, error) {
+	for _, name := range f.osImages {
+		sources = append(sources, osImageSource(name))
+	}
+	if f.fromTracks {
+		sources = append(sources, tracksPrefix)
+	}
+	if len(sources) == 0 {
+		return nil, console.UsageErrorf("no source: name at least one, for example oci:DIR")
+	}
+	f.tracks.note = func(format string, a ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", a...) }
+	sources, err := expandOSImages(c.Context(), f.tracks.access, sources)
+	if err != nil {
+		return nil, err
+	}
+	if sources, err = f.tracks.expand(c.Context(), sources); err != nil {
+		return nil, err
+	}
+	return f.kubernetes.expand(c.Context(), sources, &f.opts, c.ErrOrStderr())
+}
+
 func (f *createFlags) check() error {
 	switch {
 	case f.have != "" || f.base != "":
-		return cmdutil.UsageErrorf("--have and --base (bundles without the images of a site) are not available yet")
+		return console.UsageErrorf("--have and --base (bundles without the images of a site) are not available yet")
 	case f.output == "":
-		return cmdutil.UsageErrorf("--output FILE is missing: name the file to write")
+		return console.UsageErrorf("--output FILE is missing: name the file to write")
 	case f.key == "" && !f.unsigned:
-		return cmdutil.UsageErrorf("--key KEY is missing: create one with refit keys generate --out DIR, or use --unsigned")
+		return console.UsageErrorf("--key KEY is missing: create one with refit keys generate --out DIR, or use --unsigned")
 	case f.key != "" && f.unsigned:
-		return cmdutil.UsageErrorf("--key and --unsigned exclude each other")
+		return console.UsageErrorf("--key and --unsigned exclude each other")
 	}
-	if err := cmdutil.CheckOutput(f.format); err != nil {
+	if err := console.CheckOutput(f.format); err != nil {
 		return err
 	}
 	return f.read()
@@ -152,7 +185,7 @@ func (f *createFlags) read() (err error) {
 	for _, g := range f.groups {
 		group, pattern, ok := strings.Cut(g, "=")
 		if !ok {
-			return cmdutil.UsageErrorf("--group %s: write GROUP=PATTERN", g)
+			return console.UsageErrorf("--group %s: write GROUP=PATTERN", g)
 		}
 		f.opts.Groups = append(f.opts.Groups, bundlewriter.GroupRule{Pattern: pattern, Group: group})
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -24,12 +24,13 @@ func newExtract() *cobra.Command {
 		Use: "extract FILE PAYLOAD --output OUT", Short: "Extract one payload from a bundle, verified by its digest",
 		Long: `Extract a payload (a boot image, a program, manifests; refit bundle inspect lists them) from a bundle file or device.
 The command verifies every byte against the bundle's header and leaves no file if one differs. It does not verify the
-bundle itself: use refit bundle verify.`,
+bundle itself: use refit bundle verify.
+` + mediaHelp,
 		Example: "  refit bundle extract k8s.bundle boot-image.vsphere.amd64.ova --output rhcos.ova",
-		Args:    cmdutil.Args(cobra.ExactArgs(2)),
+		Args:    console.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if out == "" {
-				return cmdutil.UsageErrorf("--output OUT is missing: name the file to write")
+				return console.UsageErrorf("--output OUT is missing: name the file to write")
 			}
 			return extract(c, a[0], a[1], platform, out)
 		},
@@ -48,13 +49,13 @@ func extract(c *cobra.Command, path, name, platform, out string) error {
 	h := f.Header()
 	p, err := payloadOf(h, name, platform)
 	if err != nil {
-		return cmdutil.UsageError(fmt.Errorf("%s: %w", path, err))
+		return console.UsageError(fmt.Errorf("%s: %w", path, err))
 	}
 	bar := newProgress(c.ErrOrStderr(), "extracting")
 	err = writeChecked(c.Context(), f.Blob(p.Blob), p, out, bar.set)
 	bar.finish(err == nil)
 	if err != nil {
-		return coded(fmt.Errorf("%s: payload %s: %w", path, name, err))
+		return withExitCode(fmt.Errorf("%s: payload %s: %w", path, name, err))
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s of %s %s, %s\n", out, p.Name, h.Metadata.Name, h.Metadata.Version, explain.Bytes(p.Size))
 	return printf(c, "%s\n", p.Digest)
@@ -88,7 +89,7 @@ func payloadOf(h *bundle.Header, name, platform string) (*bundle.Payload, error)
 // writeChecked writes a new file, which gets its name when all of it is verified.
 func writeChecked(ctx context.Context, r io.Reader, p *bundle.Payload, out string, progress func(done, total int64)) (err error) {
 	if _, err := os.Lstat(out); err == nil {
-		return cmdutil.UsageErrorf("%s exists already", out)
+		return console.UsageErrorf("%s exists already", out)
 	}
 	f, err := os.CreateTemp(filepath.Dir(out), "."+filepath.Base(out)+".*")
 	if err != nil {
@@ -101,7 +102,7 @@ func writeChecked(ctx context.Context, r io.Reader, p *bundle.Payload, out strin
 		return err
 	}
 	if got := bundle.FormatDigest([bundle.HashSize]byte(sum.Sum(nil))); n != p.Size || got != p.Digest {
-		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("it has %d bytes with digest %s, the bundle's header has %d with %s", n, got, p.Size, p.Digest))
+		return console.WithExit(console.ExitVerification, fmt.Errorf("it has %d bytes with digest %s, the bundle's header has %d with %s", n, got, p.Size, p.Digest))
 	}
 	if err := errors.Join(f.Chmod(os.FileMode(p.Mode)), f.Sync()); err != nil {
 		return err

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -21,20 +22,20 @@ import (
 func newInspect() *cobra.Command {
 	c := &cobra.Command{
 		Use: "inspect FILE", Short: "Show the content of a bundle, from its header only",
-		Long: "Show the content of a bundle file or device. The command reads and checks only the header. It lists signatures and does not verify them; refit bundle verify verifies signatures and blobs.",
-		Args: cmdutil.Args(cobra.ExactArgs(1)),
+		Long: "Show the content of a bundle file or device. The command reads and checks only the header. It lists signatures and does not verify them; refit bundle verify verifies signatures and blobs.\n" + mediaHelp,
+		Args: console.Args(cobra.ExactArgs(1)),
 	}
-	format := cmdutil.OutputFlag(c)
+	format := console.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := cmdutil.CheckOutput(*format); err != nil {
+		if err := console.CheckOutput(*format); err != nil {
 			return err
 		}
 		h, _, err := bundlereader.SummaryPath(a[0])
 		if err != nil {
-			return coded(err)
+			return withExitCode(err)
 		}
 		v := viewOf(h)
-		if cmdutil.IsTable(*format) {
+		if console.IsTable(*format) {
 			return v.table(c.OutOrStdout(), *format == render.Wide)
 		}
 		return render.Value(c.OutOrStdout(), *format, v)
@@ -64,19 +65,20 @@ type listEntry struct {
 
 func newList() *cobra.Command {
 	c := &cobra.Command{
-		Use: "list DIR", Short: "List the bundles in a directory, from their headers only",
-		Args: cmdutil.Args(cobra.ExactArgs(1)),
+		Use: "list PATH", Short: "List the bundles in a directory or on a medium, from their headers only",
+		Long: "List the bundles in a directory, on a device or in an image file. The command reads and checks only their headers.\n" + mediaHelp,
+		Args: console.Args(cobra.ExactArgs(1)),
 	}
-	format := cmdutil.OutputFlag(c)
+	format := console.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := cmdutil.CheckOutput(*format); err != nil {
+		if err := console.CheckOutput(*format); err != nil {
 			return err
 		}
 		v, err := list(a[0])
 		if err != nil {
-			return coded(err)
+			return withExitCode(err)
 		}
-		if !cmdutil.IsTable(*format) {
+		if !console.IsTable(*format) {
 			return render.Value(c.OutOrStdout(), *format, v)
 		}
 		tw := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
@@ -93,10 +95,15 @@ func newList() *cobra.Command {
 	return c
 }
 
-// list reads every file of a directory and skips files that are not bundles.
-func list(dir string) (listView, error) {
+// list returns the bundles in the files of a directory, or those of one file or device.
+func list(path string) (listView, error) {
 	v := listView{APIVersion: "refit.dev/bundlelist/v1", Kind: "BundleList", Bundles: []listEntry{}}
-	entries, err := os.ReadDir(dir)
+	st, err := os.Stat(path)
+	if err != nil || !st.IsDir() {
+		v.Bundles, err = listPath(path, path)
+		return v, err
+	}
+	entries, err := os.ReadDir(path)
 	if err != nil {
 		return v, fmt.Errorf("list bundles: %w", err)
 	}
@@ -104,24 +111,32 @@ func list(dir string) (listView, error) {
 		if !e.Type().IsRegular() {
 			continue
 		}
-		entry, err := listFile(filepath.Join(dir, e.Name()))
+		found, err := listPath(filepath.Join(path, e.Name()), e.Name())
 		switch {
 		case errors.Is(err, bundle.ErrNotBundle):
 			continue
 		case err != nil:
-			entry.Error = text.CleanLine(err.Error())
+			found = []listEntry{{File: text.CleanLine(e.Name()), Error: text.CleanLine(err.Error())}}
 		}
-		entry.File = text.CleanLine(e.Name())
-		v.Bundles = append(v.Bundles, entry)
+		v.Bundles = append(v.Bundles, found...)
 	}
 	return v, nil
 }
 
-func listFile(path string) (listEntry, error) {
-	h, wrongSize, err := bundlereader.SummaryPath(path)
-	if err != nil {
-		return listEntry{}, err
+// listPath returns the bundles at a path. Their names start with name instead of the path.
+func listPath(path, name string) ([]listEntry, error) {
+	found, err := bundlereader.ListPath(path)
+	var entries []listEntry
+	for _, f := range found {
+		e := listEntry{File: text.CleanLine(name + strings.TrimPrefix(f.Path, path))}
+		if f.Header != nil {
+			v := viewOf(f.Header)
+			e.Digest, e.Name, e.Version, e.KubernetesVersion, e.Size, e.SignedBy = v.Digest, v.Name, v.Version, v.KubernetesVersion, v.Size, v.keyIDs()
+		}
+		if f.Err != nil {
+			e.Error = text.CleanLine(f.Err.Error())
+		}
+		entries = append(entries, e)
 	}
-	v := viewOf(h)
-	return listEntry{Digest: v.Digest, Name: v.Name, Version: v.Version, KubernetesVersion: v.KubernetesVersion, Size: v.Size, SignedBy: v.keyIDs()}, wrongSize
+	return entries, err
 }

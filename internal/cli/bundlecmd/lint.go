@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -25,22 +26,22 @@ type lintFlags struct {
 
 func (f *lintFlags) add(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&f.paths, "manifests", nil, "manifests whose images the bundle must contain: files or directories, may be repeated")
-	fl.StringVar(&f.config, "lint-config", "", "disabled rules, with reasons (default "+cmdutil.LintConfigName+" if it exists)")
+	fl.StringVar(&f.config, "lint-config", "", "disabled rules, with reasons (default "+inputs.LintConfigName+" if it exists)")
 	fl.BoolVar(&f.strict, "strict", false, "refuse the bundle on warnings about images and manifests too")
 }
 
 func (f *lintFlags) read(c *cobra.Command) (err error) {
 	f.err = c.ErrOrStderr()
-	if f.rules, err = cmdutil.ReadLintConfig(f.config); err != nil {
+	if f.rules, err = inputs.ReadLintConfig(f.config); err != nil {
 		return err
 	}
-	f.objects, err = cmdutil.ReadManifests(c.InOrStdin(), f.paths)
+	f.objects, err = inputs.ReadManifests(c.InOrStdin(), f.paths)
 	return err
 }
 
 // accept checks the images against the rules of a site without a registry.
 func (f *lintFlags) accept(m *bundle.Metadata) error {
-	r := lint.Check(f.objects, lint.Site{Offline: true, Publishing: true, Bundle: cmdutil.MergeImageNames(m.Images)}, f.rules)
+	r := lint.Check(f.objects, lint.Site{Offline: true, Publishing: true, Bundle: inputs.MergeImageNames(m.Images)}, f.rules)
 	for _, found := range r.Findings {
 		if found.Severity == lint.Info {
 			continue
@@ -52,7 +53,7 @@ func (f *lintFlags) accept(m *bundle.Metadata) error {
 		fmt.Fprintf(f.err, "%s: %s %s: %s%s\n", found.Place(), found.Severity, found.Rule, found.Message, about)
 	}
 	if r.Errors > 0 || f.strict && r.Warnings > 0 {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the bundle was not created: %s Fix the manifests, add the images, or disable a rule with a reason (%s)", r.Headline, cmdutil.LintConfigName))
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("the bundle was not created: %s Fix the manifests, add the images, or disable a rule with a reason (%s)", r.Headline, inputs.LintConfigName))
 	}
 	return nil
 }

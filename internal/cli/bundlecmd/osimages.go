@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -29,7 +30,7 @@ func osImageSource(name string) string {
 
 // expandOSImages replaces those sources by the images, each by digest and under the name by
 // which nodes fetch it.
-func expandOSImages(ctx context.Context, a *cmdutil.Access, sources []string) ([]string, error) {
+func expandOSImages(ctx context.Context, a *inputs.Access, sources []string) ([]string, error) {
 	if !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, osImagePrefix) }) {
 		return sources, nil
 	}
@@ -40,7 +41,7 @@ func expandOSImages(ctx context.Context, a *cmdutil.Access, sources []string) ([
 	var images v1alpha1.OSImageList
 	var builds v1alpha1.OSBuildList
 	if err := errors.Join(c.List(ctx, &images), c.List(ctx, &builds)); err != nil {
-		return nil, cmdutil.ListError(err)
+		return nil, inputs.ListError(err)
 	}
 	var out []string
 	for _, s := range sources {
@@ -65,13 +66,13 @@ func imageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBu
 	}
 	i := slices.IndexFunc(images, func(o v1alpha1.OSImage) bool { return o.Name == name })
 	if i < 0 {
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the cluster has neither an OSImage nor an OSBuild %s (kubectl get osimages,osbuilds)", name))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("the cluster has neither an OSImage nor an OSBuild %s (kubectl get osimages,osbuilds)", name))
 	}
 	var out []string
 	for _, p := range images[i].Status.Pools {
 		repository, digest, ok := strings.Cut(p.Image, "@")
 		if !ok {
-			return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
+			return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("OSImage %s has no image for pool %s yet: %s", name, p.Name, p.Message))
 		}
 		if strings.HasPrefix(repository, model.NoRegistry+"/") {
 			return nil, notInRegistry("OSImage " + name)
@@ -85,7 +86,7 @@ func imageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBu
 		}
 	}
 	if len(out) == 0 {
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("no pool names OSImage %s, so it has no image: set spec.osImage of an UpdatePool", name))
 	}
 	return out, nil
 }
@@ -94,7 +95,7 @@ func imageSources(name string, images []v1alpha1.OSImage, builds []v1alpha1.OSBu
 func buildSource(b *v1alpha1.OSBuild) ([]string, error) {
 	switch {
 	case b.Status.Phase != v1alpha1.BuildSucceeded:
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", b.Name, b.Status.Phase, b.Name))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("OSBuild %s has no image: its phase is %q (kubectl describe osbuild %s)", b.Name, b.Status.Phase, b.Name))
 	case b.Spec.Output == v1alpha1.OutputNodes:
 		return nil, notInRegistry("OSBuild " + b.Name)
 	}
@@ -103,7 +104,7 @@ func buildSource(b *v1alpha1.OSBuild) ([]string, error) {
 
 // notInRegistry returns the error for an image that only the nodes assemble.
 func notInRegistry(what string) error {
-	return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the image of %s is in no registry, because nodes assemble it (spec.output: Nodes): for other sites build it with `refit image build --output oci:DIR:TAG`, and include it with --os-image oci:DIR:TAG", what))
+	return console.WithExit(console.ExitBlocked, fmt.Errorf("the image of %s is in no registry, because nodes assemble it (spec.output: Nodes): for other sites build it with `refit image build --output oci:DIR:TAG`, and include it with --os-image oci:DIR:TAG", what))
 }
 
 func joinSource(repository, tag, digest string) string {

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -29,24 +30,24 @@ import (
 // of the cluster, or with a path those of a file.
 const tracksPrefix = "tracks:"
 
-// fromTracks are the images of tracks for a bundle, and the images that it needs then.
-type fromTracks struct {
-	access   *cmdutil.Access
+// trackSources are the images of tracks for a bundle, and the images that it needs then.
+type trackSources struct {
+	access   *inputs.Access
 	rollback bool
 	note     func(format string, a ...any)
 
 	// digests by name; needs of the tracks' workloads.
-	digests map[string]string
-	needs   []need
+	digests  map[string]string
+	required []requiredImage
 }
 
-// need is an image that a workload asks for.
-type need struct {
+// requiredImage is an image that a workload asks for.
+type requiredImage struct {
 	workload, container, image string
 }
 
 // expand replaces the sources that stand for tracks.
-func (f *fromTracks) expand(ctx context.Context, sources []string) ([]string, error) {
+func (f *trackSources) expand(ctx context.Context, sources []string) ([]string, error) {
 	var out []string
 	f.digests = map[string]string{}
 	for _, s := range sources {
@@ -70,7 +71,7 @@ func (f *fromTracks) expand(ctx context.Context, sources []string) ([]string, er
 	return out, nil
 }
 
-func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageTrack, error) {
+func (f *trackSources) tracks(ctx context.Context, path string) ([]v1alpha1.ImageTrack, error) {
 	if path != "" {
 		f.note("workloads of the tracks in %s are not checked: name their manifests with --manifests", path)
 		return readTracks(path)
@@ -81,10 +82,10 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 	}
 	var l v1alpha1.ImageTrackList
 	if err := c.List(ctx, &l); err != nil {
-		return nil, cmdutil.ListError(err)
+		return nil, inputs.ListError(err)
 	}
 	if len(l.Items) == 0 {
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, errors.New("the cluster has no ImageTrack: create one, or name images as sources"))
+		return nil, console.WithExit(console.ExitBlocked, errors.New("the cluster has no ImageTrack: create one, or name images as sources"))
 	}
 	for i := range l.Items {
 		if err := f.gather(ctx, c, &l.Items[i]); err != nil {
@@ -98,7 +99,7 @@ func (f *fromTracks) tracks(ctx context.Context, path string) ([]v1alpha1.ImageT
 func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
 	file, err := fsutil.OpenRegular(path)
 	if err != nil {
-		return nil, cmdutil.UsageError(err)
+		return nil, console.UsageError(err)
 	}
 	defer file.Close()
 	var out []v1alpha1.ImageTrack
@@ -113,7 +114,7 @@ func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
 			break
 		}
 		if err != nil {
-			return nil, cmdutil.UsageError(fmt.Errorf("%s: %w", path, err))
+			return nil, console.UsageError(fmt.Errorf("%s: %w", path, err))
 		}
 		out = append(out, doc.Items...)
 		if doc.Kind == "ImageTrack" {
@@ -121,19 +122,19 @@ func readTracks(path string) ([]v1alpha1.ImageTrack, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, cmdutil.UsageErrorf("%s has no ImageTrack: write it with kubectl get imagetracks -o yaml", path)
+		return nil, console.UsageErrorf("%s has no ImageTrack: write it with kubectl get imagetracks -o yaml", path)
 	}
 	return out, nil
 }
 
 // sourcesOf a track: its approved image under the followed tag and the long one.
-func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
+func (f *trackSources) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 	st := &o.Status
 	switch {
 	case st.Approved == nil:
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("track %s has no approved image: refit tags status %s shows why", o.Name, o.Name))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("track %s has no approved image: refit tags status %s shows why", o.Name, o.Name))
 	case o.Spec.Source == v1alpha1.SourceBundles:
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("track %s uses images of bundles: name that bundle as a source (bundle:FILE)", o.Name))
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("track %s uses images of bundles: name that bundle as a source (bundle:FILE)", o.Name))
 	}
 	images := []v1alpha1.TrackedImage{*st.Approved}
 	if f.rollback && len(st.History) > 0 {
@@ -148,7 +149,7 @@ func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 				continue
 			}
 			if other := f.digests[name]; other != "" {
-				return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("two tracks have approved two images for %s: %s and %s; a tag names one image in a bundle", name, other, i.Digest))
+				return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("two tracks have approved two images for %s: %s and %s; a tag names one image in a bundle", name, other, i.Digest))
 			}
 			f.digests[name] = i.Digest
 			out = append(out, name+"=docker://"+o.Spec.Repository+"@"+i.Digest)
@@ -159,20 +160,20 @@ func (f *fromTracks) sourcesOf(o *v1alpha1.ImageTrack) ([]string, error) {
 
 // gather collects the images that the targets of a track need, once they run the
 // approved one.
-func (f *fromTracks) gather(ctx context.Context, c client.Client, o *v1alpha1.ImageTrack) error {
+func (f *trackSources) gather(ctx context.Context, c client.Client, o *v1alpha1.ImageTrack) error {
 	for i := range o.Spec.Targets {
 		t := &o.Spec.Targets[i]
 		selector := labels.Everything()
 		if t.Selector != nil {
 			var err error
 			if selector, err = metav1.LabelSelectorAsSelector(t.Selector); err != nil {
-				return cmdutil.UsageError(fmt.Errorf("track %s: %w", o.Name, err))
+				return console.UsageError(fmt.Errorf("track %s: %w", o.Name, err))
 			}
 		}
 		list := map[string]client.ObjectList{track.Deployment: &appsv1.DeploymentList{}, track.DaemonSet: &appsv1.DaemonSetList{},
 			track.StatefulSet: &appsv1.StatefulSetList{}, track.CronJob: &batchv1.CronJobList{}, track.StaticPod: &corev1.PodList{}}[t.Kind]
 		if err := c.List(ctx, list, client.InNamespace(t.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-			return cmdutil.ListError(err)
+			return inputs.ListError(err)
 		}
 		for _, w := range specsOf(list) {
 			if t.Name == "" || w.name == t.Name {
@@ -183,16 +184,16 @@ func (f *fromTracks) gather(ctx context.Context, c client.Client, o *v1alpha1.Im
 	return nil
 }
 
-func (f *fromTracks) add(o *v1alpha1.ImageTrack, workload string, spec *corev1.PodSpec) {
+func (f *trackSources) add(o *v1alpha1.ImageTrack, workload string, spec *corev1.PodSpec) {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			image := list[i].Image
 			if ref, err := imagetag.ParseRef(image); err == nil && ref.Repository == o.Spec.Repository && o.Status.Approved != nil {
 				image, _ = track.Rewrite(image, &track.Image{Digest: o.Status.Approved.Digest, Tag: o.Status.Approved.Tag})
 			}
-			n := need{workload, list[i].Name, image}
-			if !slices.Contains(f.needs, n) {
-				f.needs = append(f.needs, n)
+			n := requiredImage{workload, list[i].Name, image}
+			if !slices.Contains(f.required, n) {
+				f.required = append(f.required, n)
 			}
 		}
 	}
@@ -241,10 +242,10 @@ func staticPods(pods []corev1.Pod) []template {
 }
 
 // accept is the closure check: every image of the tracks' targets is in the bundle.
-func (f *fromTracks) accept(m *bundle.Metadata) error {
+func (f *trackSources) accept(m *bundle.Metadata) error {
 	var missing []string
-	for _, n := range f.needs {
-		if !brings(m, n.image) {
+	for _, n := range f.required {
+		if !bundleHas(m, n.image) {
 			missing = append(missing, fmt.Sprintf("%s needs %s (container %s)", n.workload, n.image, n.container))
 		}
 	}
@@ -252,12 +253,12 @@ func (f *fromTracks) accept(m *bundle.Metadata) error {
 		return nil
 	}
 	slices.Sort(missing)
-	return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the bundle was not created, %s of the tracks' workloads missing: %s. Name them as sources (docker://REF), or track them",
+	return console.WithExit(console.ExitBlocked, fmt.Errorf("the bundle was not created, %s of the tracks' workloads missing: %s. Name them as sources (docker://REF), or track them",
 		text.Count(len(missing), "image"), strings.Join(missing, "; ")))
 }
 
-// brings reports whether a bundle has the image of a reference.
-func brings(m *bundle.Metadata, image string) bool {
+// bundleHas reports whether a bundle has the image of a reference.
+func bundleHas(m *bundle.Metadata, image string) bool {
 	want, err := imagetag.ParseRef(image)
 	if err != nil {
 		return false

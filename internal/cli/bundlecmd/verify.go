@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 
@@ -22,14 +22,14 @@ func newVerify() *cobra.Command {
 	var digest string
 	c := &cobra.Command{
 		Use: "verify FILE (--pub KEY | --digest D)", Short: "Verify the digest or signature of a bundle, and every byte of it",
-		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.",
-		Args: cmdutil.Args(cobra.ExactArgs(1)),
+		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.\n" + mediaHelp,
+		Args: console.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if digest == "" && len(pubs) == 0 {
-				return cmdutil.UsageErrorf("--digest D or --pub KEY is missing: name a digest or a key that you trust")
+				return console.UsageErrorf("--digest D or --pub KEY is missing: name a digest or a key that you trust")
 			}
 			if digest != "" && !bundle.ValidDigest(digest) {
-				return cmdutil.UsageErrorf("--digest %q: want sha256: and 64 lower-case hex digits", digest)
+				return console.UsageErrorf("--digest %q: want sha256: and 64 lower-case hex digits", digest)
 			}
 			return verify(c, a[0], digest, pubs)
 		},
@@ -54,20 +54,20 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 	}
 	defer f.Close()
 	h := f.Header()
-	if err := trusted(h, digest, keys); err != nil {
-		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("%s: %w", path, err))
+	if err := checkTrust(h, digest, keys); err != nil {
+		return console.WithExit(console.ExitVerification, fmt.Errorf("%s: %w", path, err))
 	}
 	bar := newProgress(c.ErrOrStderr(), "verifying")
 	err = bundlereader.Verify(c.Context(), f, bar.set)
 	bar.finish(err == nil)
 	if err != nil {
-		return coded(fmt.Errorf("%s: %w", path, err))
+		return withExitCode(fmt.Errorf("%s: %w", path, err))
 	}
 	return printf(c, "verified %s %s %s: %s, %d bytes\n", h.Metadata.Name, h.Metadata.Version, h.Digest, text.Count(len(h.Metadata.Images), "image"), h.FileSize())
 }
 
-// trusted compares a header with the trusted digest or keys.
-func trusted(h *bundle.Header, digest string, keys map[string]ed25519.PublicKey) error {
+// checkTrust compares a header with the trusted digest or keys.
+func checkTrust(h *bundle.Header, digest string, keys map[string]ed25519.PublicKey) error {
 	found := fmt.Sprintf("%s %s (%s)", h.Metadata.Name, h.Metadata.Version, h.Digest)
 	if digest != "" && h.Digest != digest {
 		return fmt.Errorf("found bundle %s, expected %s", found, digest)
@@ -87,10 +87,10 @@ func newSign() *cobra.Command {
 	c := &cobra.Command{
 		Use: "sign FILE --key KEY", Short: "Add a signature to a bundle, in place",
 		Long: "Add a signature to a bundle file or device, and print the identifiers of all keys that signed it. Only the signature slot changes, so the digest stays the same.",
-		Args: cmdutil.Args(cobra.ExactArgs(1)),
+		Args: console.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if key == "" {
-				return cmdutil.UsageErrorf("--key KEY is missing")
+				return console.UsageErrorf("--key KEY is missing")
 			}
 			k, err := readPrivateKey(key)
 			if err != nil {
@@ -98,7 +98,7 @@ func newSign() *cobra.Command {
 			}
 			h, err := bundlewriter.Sign(a[0], k)
 			if err != nil {
-				return coded(err)
+				return withExitCode(err)
 			}
 			return printf(c, "%s\n", strings.Join(viewOf(h).keyIDs(), "\n"))
 		},
@@ -111,17 +111,17 @@ func newWrite() *cobra.Command {
 	return &cobra.Command{
 		Use: "write FILE DEVICE", Short: "Write a bundle raw to a USB device (or a file), and read it back",
 		Long: "Write a bundle raw to a block device, and verify the bytes on the device. THE DEVICE LOSES ALL ITS DATA. The command writes nothing to a device that is in use (mounted, swap, part of a volume) or too small.",
-		Args: cmdutil.Args(cobra.ExactArgs(2)),
+		Args: console.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
 			h, err := bundlewriter.WriteMedium(c.Context(), a[0], a[1], bar.set)
 			bar.finish(err == nil)
 			var corrupt *bundle.CorruptError
 			if errors.As(err, &corrupt) {
-				return cmdutil.WithExit(cmdutil.ExitVerification, err)
+				return console.WithExit(console.ExitVerification, err)
 			}
 			if err != nil {
-				return coded(err)
+				return withExitCode(err)
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "%s contains %s %s, %s\n", a[1], h.Metadata.Name, h.Metadata.Version, explain.Bytes(h.FileSize()))
 			return printf(c, "%s\n", h.Digest)

@@ -18,7 +18,8 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
@@ -30,7 +31,7 @@ import (
 )
 
 // New returns the command.
-func New(a *cmdutil.Access) *cobra.Command {
+func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "image", Short: "Build OS images from a base and a configuration"}
 	c.AddCommand(newBuild(a))
 	return c
@@ -59,10 +60,10 @@ type buildOptions struct {
 	platforms    []string
 }
 
-func newBuild(a *cmdutil.Access) *cobra.Command {
+func newBuild(a *inputs.Access) *cobra.Command {
 	var o buildOptions
 	c := &cobra.Command{
-		Use: "build --base IMAGE --config FILE... --output TARGET", Short: "Append a configuration to a base image, without a builder", Args: cmdutil.Args(cobra.NoArgs),
+		Use: "build --base IMAGE --config FILE... --output TARGET", Short: "Append a configuration to a base image, without a builder", Args: console.Args(cobra.NoArgs),
 		Long: `Append files, units and kernel arguments of NodeConfigs to a base image, and print
 the digest. The command needs no builder and no privileges. The same inputs give the
 same digest.
@@ -73,14 +74,14 @@ mounts them within a registry, without reading them. To install packages or run
 commands, use an OSImage with a Containerfile in a cluster.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			format := cmd.Flag("output-format").Value.String()
-			if err := cmdutil.CheckOutput(format); err != nil {
+			if err := console.CheckOutput(format); err != nil {
 				return err
 			}
 			b, err := buildImage(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
-			if cmdutil.IsTable(format) {
+			if console.IsTable(format) {
 				for _, i := range b.Placed {
 					fmt.Fprintf(a.Err, "%s: %s %s (%s)\n", i.What, i.Where, i.At, i.Rule)
 				}
@@ -101,7 +102,7 @@ commands, use an OSImage with a Containerfile in a cluster.`,
 func buildImage(ctx context.Context, o *buildOptions) (*Built, error) {
 	start := time.Now()
 	if o.base == "" || o.output == "" || len(o.configs) == 0 {
-		return nil, cmdutil.UsageError(errors.New("--base, --config and --output are needed"))
+		return nil, console.UsageError(errors.New("--base, --config and --output are needed"))
 	}
 	placed, err := placeConfigs(ctx, o.configs)
 	if err != nil {
@@ -158,13 +159,13 @@ func openBase(ctx context.Context, at string) (root oci.Root, done func(), err e
 			return root, done, err
 		}
 	default:
-		return root, done, cmdutil.UsageError(fmt.Errorf("--base %s is not known: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF", at))
+		return root, done, console.UsageError(fmt.Errorf("--base %s is not known: oci:DIR:TAG, oci-archive:FILE:TAG or docker://REF", at))
 	}
 	if err != nil {
 		return root, done, err
 	}
 	if len(roots) != 1 {
-		return root, done, cmdutil.UsageError(fmt.Errorf("%s has %d images: choose one with a tag at the end", at, len(roots)))
+		return root, done, console.UsageError(fmt.Errorf("%s has %d images: choose one with a tag at the end", at, len(roots)))
 	}
 	return roots[0], done, nil
 }
@@ -182,20 +183,20 @@ func writeImage(ctx context.Context, img *imagebuild.AppendedImage, to string) (
 	case "oci":
 		dir, tag := splitLayout(rest)
 		if tag == "" {
-			return 0, cmdutil.UsageError(errors.New("--output oci:DIR needs a tag: oci:DIR:TAG"))
+			return 0, console.UsageError(errors.New("--output oci:DIR needs a tag: oci:DIR:TAG"))
 		}
 		return img.WriteLayout(ctx, dir, tag)
 	case "docker":
 		name := strings.TrimPrefix(rest, "//")
 		return img.Push(ctx, registry.NewWriter(nil, nil), oci.Repository(name), oci.Tag(name))
 	}
-	return 0, cmdutil.UsageError(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
+	return 0, console.UsageError(fmt.Errorf("--output %s is not known: oci:DIR:TAG or docker://REPOSITORY[:TAG]", to))
 }
 
 // placeConfigs merges and places the content of the files.
 func placeConfigs(ctx context.Context, files []string) (osimage.Placement, error) {
 	var configs []*v1alpha1.NodeConfig
-	maps := map[string]*corev1.ConfigMap{}
+	maps := map[string]*convert.ConfigMap{}
 	for _, f := range files {
 		if err := readConfigs(f, &configs, maps); err != nil {
 			return osimage.Placement{}, err
@@ -203,7 +204,7 @@ func placeConfigs(ctx context.Context, files []string) (osimage.Placement, error
 	}
 	var sources []nodeconfig.Source
 	for _, c := range configs {
-		s, err := convert.NodeConfigSource(ctx, func(_ context.Context, name string) (*corev1.ConfigMap, error) { return maps[name], nil }, c)
+		s, err := convert.NodeConfigSource(ctx, func(_ context.Context, name string) (*convert.ConfigMap, error) { return maps[name], nil }, c)
 		if err != nil {
 			return osimage.Placement{}, err
 		}
@@ -216,19 +217,19 @@ func placeConfigs(ctx context.Context, files []string) (osimage.Placement, error
 		for _, v := range vs {
 			says = append(says, v.Message+"; "+v.Fix)
 		}
-		return osimage.Placement{}, cmdutil.WithExit(cmdutil.ExitBlocked, errors.New(strings.Join(says, "\n")))
+		return osimage.Placement{}, console.WithExit(console.ExitBlocked, errors.New(strings.Join(says, "\n")))
 	}
 	if len(placed.Packages) > 0 {
-		return osimage.Placement{}, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
+		return osimage.Placement{}, console.WithExit(console.ExitBlocked, fmt.Errorf("packages (%s) need a build that runs commands: use an OSImage with build.image in a cluster", strings.Join(placed.Packages, ", ")))
 	}
 	return placed, nil
 }
 
 // readConfigs reads the NodeConfigs and ConfigMaps of one file.
-func readConfigs(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
+func readConfigs(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*convert.ConfigMap) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return cmdutil.UsageError(err)
+		return console.UsageError(err)
 	}
 	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; ; n++ {
@@ -237,19 +238,19 @@ func readConfigs(file string, configs *[]*v1alpha1.NodeConfig, maps map[string]*
 			return nil
 		}
 		if err != nil {
-			return cmdutil.UsageError(fmt.Errorf("%s: %w", file, err))
+			return console.UsageError(fmt.Errorf("%s: %w", file, err))
 		}
 		if len(bytes.TrimSpace(doc)) == 0 {
 			continue
 		}
 		if err := readDocument(doc, configs, maps); err != nil {
-			return cmdutil.UsageError(fmt.Errorf("%s, document %d: %w", file, n, err))
+			return console.UsageError(fmt.Errorf("%s, document %d: %w", file, n, err))
 		}
 	}
 }
 
 // readDocument reads one document.
-func readDocument(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*corev1.ConfigMap) error {
+func readDocument(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*convert.ConfigMap) error {
 	var head struct{ Kind string }
 	if err := sigsyaml.Unmarshal(doc, &head); err != nil {
 		return err
@@ -262,11 +263,11 @@ func readDocument(doc []byte, configs *[]*v1alpha1.NodeConfig, maps map[string]*
 		}
 		*configs = append(*configs, c)
 	case "ConfigMap":
-		m := &corev1.ConfigMap{}
-		if err := sigsyaml.Unmarshal(doc, m); err != nil {
+		var m corev1.ConfigMap
+		if err := sigsyaml.Unmarshal(doc, &m); err != nil {
 			return err
 		}
-		maps[m.Name] = m
+		maps[m.Name] = &convert.ConfigMap{Data: m.Data, BinaryData: m.BinaryData}
 	default:
 		return fmt.Errorf("kind %q is neither NodeConfig nor ConfigMap; refit config import converts Ignition and MachineConfigs to a NodeConfig", head.Kind)
 	}

@@ -10,14 +10,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
 func runBuild(args ...string) (out, says string, err error) {
 	var o, e bytes.Buffer
-	c := New(&cmdutil.Access{Out: &o, Err: &e})
+	c := New(&inputs.Access{Out: &o, Err: &e})
 	c.SetArgs(append([]string{"build"}, args...))
 	c.SilenceErrors, c.SilenceUsage = true, true
 	err = c.Execute()
@@ -89,18 +90,18 @@ func TestRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"nothing said":                  {nil, cmdutil.ExitUsage, "are needed"},
-		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, cmdutil.ExitUsage, "--base x:y is not known"},
-		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", writeInput(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
-		"packages":                      {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "need a build that runs commands"},
-		"a key that nobody knows":       {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "fils"},
-		"another kind":                  {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: Pod\n"), "--output", "oci:z:1"}, cmdutil.ExitUsage, "refit config import"},
-		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", writeInput(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, cmdutil.ExitBlocked, "no ConfigMap motd"},
-		"an odd format":                 {[]string{"-o", "xml"}, cmdutil.ExitUsage, "xml"},
+		"nothing said":                  {nil, console.ExitUsage, "are needed"},
+		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, console.ExitUsage, "--base x:y is not known"},
+		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", writeInput(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, console.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
+		"packages":                      {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, console.ExitBlocked, "need a build that runs commands"},
+		"an unknown key":                {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, console.ExitUsage, "fils"},
+		"another kind":                  {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: Pod\n"), "--output", "oci:z:1"}, console.ExitUsage, "refit config import"},
+		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", writeInput(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, console.ExitBlocked, "no ConfigMap motd"},
+		"an odd format":                 {[]string{"-o", "xml"}, console.ExitUsage, "xml"},
 	} {
 		_, _, err := runBuild(c.args...)
-		if cmdutil.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %d %v", name, cmdutil.ExitCode(err), err)
+		if console.ExitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %d %v", name, console.ExitCode(err), err)
 		}
 	}
 }

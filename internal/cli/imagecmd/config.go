@@ -13,25 +13,26 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/osimage/ignitionimport"
 	"github.com/refit-dev/refit/internal/text"
 )
 
 // NewConfig returns the command.
-func NewConfig(a *cmdutil.Access) *cobra.Command {
+func NewConfig(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "Import node configuration of other tools"}
 	c.AddCommand(newImport(a))
 	return c
 }
 
-func newImport(a *cmdutil.Access) *cobra.Command {
+func newImport(a *inputs.Access) *cobra.Command {
 	var name string
 	var pools []string
 	var partial bool
 	c := &cobra.Command{
-		Use: "import FILE", Short: "Convert Ignition 3 or a MachineConfig to a NodeConfig", Args: cmdutil.Args(cobra.ExactArgs(1)),
+		Use: "import FILE", Short: "Convert Ignition 3 or a MachineConfig to a NodeConfig", Args: console.Args(cobra.ExactArgs(1)),
 		Long: `Convert Ignition version 3 (JSON) or a MachineConfig (YAML or JSON; - is standard
 input) to a NodeConfig on standard output. The command applies nothing.
 
@@ -43,19 +44,19 @@ anyway.`,
 			if err != nil {
 				return err
 			}
-			imported, err := ignitionimport.Import(data)
+			imported, err := ignition.Import(data)
 			if err != nil {
-				return cmdutil.UsageError(fmt.Errorf("%s: %w", args[0], err))
+				return console.UsageError(fmt.Errorf("%s: %w", args[0], err))
 			}
 			out, err := yaml.Marshal(toManifest(imported, name, pools))
 			if err != nil {
 				return err
 			}
-			for _, l := range imported.Left {
-				fmt.Fprintf(a.Err, "not converted: %s: %s\n", l.At, l.Why)
+			for _, l := range imported.NotImported {
+				fmt.Fprintf(a.Err, "not converted: %s: %s\n", l.Path, l.Why)
 			}
-			if len(imported.Left) > 0 && !partial {
-				return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("%s of %s not converted; --partial writes the rest", text.Count(len(imported.Left), "part"), args[0]))
+			if len(imported.NotImported) > 0 && !partial {
+				return console.WithExit(console.ExitBlocked, fmt.Errorf("%s of %s not converted; --partial writes the rest", text.Count(len(imported.NotImported), "part"), args[0]))
 			}
 			_, err = a.Out.Write(out)
 			return err
@@ -73,7 +74,7 @@ func readInput(path string, in io.Reader) ([]byte, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, cmdutil.UsageError(err)
+		return nil, console.UsageError(err)
 	}
 	return data, err
 }
@@ -87,7 +88,7 @@ type manifest struct {
 	Spec v1alpha1.NodeConfigSpec `json:"spec"`
 }
 
-func toManifest(c ignitionimport.Config, name string, pools []string) manifest {
+func toManifest(c ignition.Imported, name string, pools []string) manifest {
 	var f manifest
 	f.APIVersion, f.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
 	f.Metadata.Name = name

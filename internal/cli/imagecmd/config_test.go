@@ -10,13 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 func runConfig(t *testing.T, text string, args ...string) (out, says string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
-	c := NewConfig(&cmdutil.Access{Out: &o, Err: &e})
+	c := NewConfig(&inputs.Access{Out: &o, Err: &e})
 	file := filepath.Join(t.TempDir(), "in")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,20 +75,20 @@ spec:
 func TestDroppedParts(t *testing.T) {
 	text := `{"ignition":{"version":"3.2.0"},"storage":{"disks":[{"device":"/dev/sda"}],"files":[{"path":"/etc/a","contents":{"source":"data:;base64,/w=="}}]}}`
 	out, says, err := runConfig(t, text)
-	if cmdutil.ExitCode(err) != cmdutil.ExitBlocked || out != "" || !strings.Contains(says, "not converted: storage.disks: ") {
-		t.Error(cmdutil.ExitCode(err), out, says)
+	if console.ExitCode(err) != console.ExitBlocked || out != "" || !strings.Contains(says, "not converted: storage.disks: ") {
+		t.Error(console.ExitCode(err), out, says)
 	}
 	out, says, err = runConfig(t, text, "--partial")
 	if err != nil || !strings.Contains(out, "base64: /w==") || !strings.Contains(out, "name: imported") || says == "" {
 		t.Error(err, out)
 	}
-	if _, _, err := runConfig(t, "kind: Pod"); cmdutil.ExitCode(err) != cmdutil.ExitUsage {
+	if _, _, err := runConfig(t, "kind: Pod"); console.ExitCode(err) != console.ExitUsage {
 		t.Error(err)
 	}
-	c := NewConfig(&cmdutil.Access{})
+	c := NewConfig(&inputs.Access{})
 	c.SetArgs([]string{"import", "/nowhere"})
 	c.SilenceErrors, c.SilenceUsage = true, true
-	if err := c.Execute(); cmdutil.ExitCode(err) != cmdutil.ExitUsage || !errors.Is(err, os.ErrNotExist) {
+	if err := c.Execute(); console.ExitCode(err) != console.ExitUsage || !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 // installer does the work with access to a cluster.
-type installer struct{ *cmdutil.Access }
+type installer struct{ *inputs.Access }
 
 type installFlags struct {
 	from    string
@@ -33,7 +34,7 @@ type installFlags struct {
 }
 
 // New is the command `refit install`.
-func New(a *cmdutil.Access) *cobra.Command {
+func New(a *inputs.Access) *cobra.Command {
 	var f installFlags
 	c := &cobra.Command{
 		Use:   "install --from BUNDLE [--ssh HOST[:DEVICE],...]",
@@ -61,14 +62,14 @@ At the end the command lists nodes without the agent.`,
 		}
 		out, err := areas.Parse(f.without)
 		if err != nil {
-			return cmdutil.UsageError(fmt.Errorf("--without: %w", err))
+			return console.UsageError(fmt.Errorf("--without: %w", err))
 		}
 		f.areas = out
 		return installer{a}.install(cmd.Context(), f)
 	}
 	fl := c.Flags()
 	fl.BoolVar(&local, "if-not-present", false, "start new pods that name images by digest from the images on the node, with any pull policy (by an admission policy of the API server; =false removes it)")
-	fl.StringVar(&f.from, "from", "", "bundle file or device with refit's image and agent")
+	fl.StringVar(&f.from, "from", "", "bundle with refit's image and agent: a file, a device, or an image or device with a file system (PATH#FILE if it has several bundles)")
 	fl.StringSliceVar(&f.ssh, "ssh", nil, "hosts to install the agent on, each HOST or HOST:DEVICE if it has the stick")
 	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
 	fl.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait for the controller and the agents")
@@ -83,7 +84,7 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 	defer cancel()
 	b, err := bundlereader.OpenPath(f.from)
 	if err != nil {
-		return cmdutil.WithExit(cmdutil.ExitVerification, err)
+		return inputs.BundleError(err)
 	}
 	defer b.Close()
 	image, err := selfImageOf(b.Header())
@@ -117,7 +118,7 @@ func selfImageOf(h *bundle.Header) (*bundle.Image, error) {
 			return &h.Metadata.Images[i], nil
 		}
 	}
-	return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("bundle %s does not contain refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
+	return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("bundle %s does not contain refit's own image: create it with refit's image among its sources (make image; refit bundle create ... oci:bin/image)", h.Metadata.Name))
 }
 
 // host is one machine to install the agent on.
@@ -128,10 +129,10 @@ func parseHosts(args []string) ([]host, error) {
 	for _, a := range args {
 		name, device, _ := strings.Cut(a, ":")
 		if name == "" || strings.HasPrefix(name, "-") {
-			return nil, cmdutil.UsageError(fmt.Errorf("--ssh %q: want HOST or HOST:DEVICE", a))
+			return nil, console.UsageError(fmt.Errorf("--ssh %q: want HOST or HOST:DEVICE", a))
 		}
 		if device != "" && !strings.HasPrefix(device, "/") {
-			return nil, cmdutil.UsageError(fmt.Errorf("--ssh %q: the device must be an absolute path, for example %s:/dev/sdb", a, name))
+			return nil, console.UsageError(fmt.Errorf("--ssh %q: the device must be an absolute path, for example %s:/dev/sdb", a, name))
 		}
 		out = append(out, host{name, device})
 	}
@@ -154,11 +155,11 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 	}
 	arch, ok := goArch[strings.TrimSpace(machine)]
 	if !ok {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("host %s: machine %q is not known", h.name, strings.TrimSpace(machine)))
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("host %s: machine %q is not known", h.name, strings.TrimSpace(machine)))
 	}
 	p := b.Header().PayloadByName(bundle.PayloadRefitAgent, "linux/"+arch)
 	if p == nil {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("host %s: the bundle has no refit-agent for linux/%s; add payload:refit-agent=FILE when creating it", h.name, arch))
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("host %s: the bundle has no refit-agent for linux/%s; add payload:refit-agent=FILE when creating it", h.name, arch))
 	}
 	want := strings.TrimPrefix(p.Digest, "sha256:")
 	sum, err := sh.output(ctx, b.Blob(p.Blob), "umask 077 && cat > "+remoteAgent+" && chmod 755 "+remoteAgent+" && sha256sum < "+remoteAgent)
@@ -166,7 +167,7 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 		return fmt.Errorf("copy the agent to host %s: %w", h.name, err)
 	}
 	if got, _, _ := strings.Cut(sum, " "); got != want {
-		return cmdutil.WithExit(cmdutil.ExitVerification, fmt.Errorf("host %s: the copied agent has sha256:%s, the bundle's header has %s", h.name, got, p.Digest))
+		return console.WithExit(console.ExitVerification, fmt.Errorf("host %s: the copied agent has sha256:%s, the bundle's header has %s", h.name, got, p.Digest))
 	}
 	cmd := remoteAgent + " install"
 	if h.device != "" {

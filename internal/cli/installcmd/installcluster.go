@@ -17,7 +17,8 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 // labelFirstContact marks nodes that got refit's image before the controller started;
@@ -36,7 +37,7 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 			return err
 		}
 	}
-	if err := o.noteAreas(ctx, c, f.areas); err != nil {
+	if err := o.recordAreas(ctx, c, f.areas); err != nil {
 		return err
 	}
 	all, kept, agents, err := manifestsFor(image, f)
@@ -57,7 +58,7 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 		return err
 	}
 	// The controller of before, which had the areas, is gone.
-	if err := o.leaveOut(ctx, c, all, kept, f.areas); err != nil {
+	if err := o.removeAreas(ctx, c, all, kept, f.areas); err != nil {
 		return err
 	}
 	return o.waitAgents(ctx, c)
@@ -78,7 +79,7 @@ func manifestsFor(image string, f installFlags) (all, kept, agents []*unstructur
 // labelHolders labels the nodes that have refit's image: those that loaded it just
 // now, and those whose kubelet reports it, within half a minute.
 func (o installer) labelHolders(ctx context.Context, c client.Client, image string, hosts []host) error {
-	p := cmdutil.NewProgress(o.Err)
+	p := console.NewProgress(o.Err)
 	for {
 		var nodes corev1.NodeList
 		err := c.List(ctx, &nodes)
@@ -90,8 +91,8 @@ func (o installer) labelHolders(ctx context.Context, c client.Client, image stri
 			}
 		}
 		p.PrintLine("waiting for a node to report refit's image " + image)
-		if !pause(ctx, time.Second) {
-			return cmdutil.WithExit(cmdutil.ExitBlocked, errNoImage)
+		if !sleep(ctx, time.Second) {
+			return console.WithExit(console.ExitBlocked, errNoImage)
 		}
 	}
 }
@@ -102,7 +103,7 @@ func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image
 	var holders []string
 	for i := range nodes {
 		n := &nodes[i]
-		holds := reports(n, image) || firstContact(n, hosts)
+		holds := reportsImage(n, image) || firstContact(n, hosts)
 		if holds {
 			holders = append(holders, n.Name)
 		}
@@ -123,7 +124,7 @@ func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image
 	return holders, nil
 }
 
-func reports(n *corev1.Node, image string) bool {
+func reportsImage(n *corev1.Node, image string) bool {
 	for _, i := range n.Status.Images {
 		for _, name := range i.Names {
 			if name == image {
@@ -163,14 +164,14 @@ func applyObject(ctx context.Context, c client.Client, obj *unstructured.Unstruc
 		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) {
 			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
-		if !pause(ctx, 300*time.Millisecond) {
+		if !sleep(ctx, 300*time.Millisecond) {
 			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}
 }
 
-// pause sleeps; it returns false if the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep sleeps; it returns false if the context ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -182,7 +183,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // waitController waits until a controller of the image is ready: during an upgrade, the
 // previous one does not count.
 func (o installer) waitController(ctx context.Context, c client.Client, image string, without areas.Set) error {
-	p := cmdutil.NewProgress(o.Err)
+	p := console.NewProgress(o.Err)
 	for {
 		var pods corev1.PodList
 		err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{"refit.dev/component": "controller"})
@@ -191,8 +192,8 @@ func (o installer) waitController(ctx context.Context, c client.Client, image st
 			return nil
 		}
 		p.PrintLine("waiting for the controller to become ready")
-		if !pause(ctx, time.Second) {
-			return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
+		if !sleep(ctx, time.Second) {
+			return console.WithExit(console.ExitInProgress, fmt.Errorf("the controller is not ready: %s", whyNotReady(c)))
 		}
 	}
 }
@@ -208,7 +209,7 @@ func isReady(p *corev1.Pod, image string, without areas.Set) bool {
 
 // whyNotReady returns what the controller's pod waits for.
 func whyNotReady(c client.Client) string {
-	ctx, cancel := context.WithTimeout(context.Background(), cmdutil.RequestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), inputs.RequestTimeout)
 	defer cancel()
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
@@ -231,26 +232,26 @@ func whyNotReady(c client.Client) string {
 
 // waitAgents waits until every node has an agent, or names those without.
 func (o installer) waitAgents(ctx context.Context, c client.Client) error {
-	p := cmdutil.NewProgress(o.Err)
+	p := console.NewProgress(o.Err)
 	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		lacking, err := lackingAgents(ctx, c)
-		if err == nil && len(lacking) == 0 {
+		missing, err := missingAgents(ctx, c)
+		if err == nil && len(missing) == 0 {
 			fmt.Fprintln(o.Out, "installed: every node has an agent")
 			return nil
 		}
-		p.PrintLine("waiting for the agents of " + strings.Join(lacking, ", "))
-		if !pause(wait, time.Second) {
+		p.PrintLine("waiting for the agents of " + strings.Join(missing, ", "))
+		if !sleep(wait, time.Second) {
 			if err != nil {
-				return cmdutil.ListError(err)
+				return inputs.ListError(err)
 			}
-			return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("nodes without the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(lacking, ", ")))
+			return console.WithExit(console.ExitBlocked, fmt.Errorf("nodes without the agent: %s; run refit-agent install on each, or refit install --ssh with their names", strings.Join(missing, ", ")))
 		}
 	}
 }
 
-func lackingAgents(ctx context.Context, c client.Client) ([]string, error) {
+func missingAgents(ctx context.Context, c client.Client) ([]string, error) {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
 		return nil, err
@@ -263,12 +264,12 @@ func lackingAgents(ctx context.Context, c client.Client) ([]string, error) {
 	for i := range nus.Items {
 		has[nus.Items[i].Name] = nus.Items[i].Status.Agent != nil
 	}
-	var lacking []string
+	var missing []string
 	for i := range nodes.Items {
 		if !has[nodes.Items[i].Name] {
-			lacking = append(lacking, nodes.Items[i].Name)
+			missing = append(missing, nodes.Items[i].Name)
 		}
 	}
-	sort.Strings(lacking)
-	return lacking, nil
+	sort.Strings(missing)
+	return missing, nil
 }

@@ -16,11 +16,12 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 // NewUninstall is the command `refit uninstall`.
-func NewUninstall(a *cmdutil.Access) *cobra.Command {
+func NewUninstall(a *inputs.Access) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "uninstall --yes",
@@ -31,7 +32,7 @@ the host service, run refit-agent uninstall on each node.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
-				return cmdutil.UsageError(errors.New("this deletes every refit object of the cluster: confirm with --yes"))
+				return console.UsageError(errors.New("this deletes every refit object of the cluster: confirm with --yes"))
 			}
 			return installer{a}.uninstall(cmd.Context())
 		},
@@ -45,7 +46,7 @@ func (o installer) uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := atRest(ctx, c); err != nil {
+	if err := checkIdle(ctx, c); err != nil {
 		return err
 	}
 	objects, err := installed()
@@ -64,7 +65,7 @@ func (o installer) uninstall(ctx context.Context) error {
 	if err := errors.Join(setIfNotPresent(ctx, c, false, 0), removeStartupTaints(ctx, c)); err != nil {
 		return err
 	}
-	fmt.Fprintln(o.Out, whatIsLeft(left))
+	fmt.Fprintln(o.Out, listLeftovers(left))
 	return nil
 }
 
@@ -91,8 +92,8 @@ func agentNodes(ctx context.Context, c client.Client) ([]string, error) {
 // maxNamed is how many nodes the message names.
 const maxNamed = 20
 
-// whatIsLeft describes what stays on which nodes, and how to remove it.
-func whatIsLeft(nodes []string) string {
+// listLeftovers describes what stays on which nodes, and how to remove it.
+func listLeftovers(nodes []string) string {
 	if len(nodes) == 0 {
 		return "removed; no node reported an agent. If one is installed, remove it with refit-agent uninstall"
 	}
@@ -108,16 +109,16 @@ func whatIsLeft(nodes []string) string {
 		"Run refit-agent uninstall on each of them.", subject, names)
 }
 
-// atRest refuses while an update runs.
-func atRest(ctx context.Context, c client.Client) error {
+// checkIdle refuses while an update runs.
+func checkIdle(ctx context.Context, c client.Client) error {
 	var updates v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &updates); err == nil {
 		for _, u := range updates.Items {
 			if u.Status.Phase == v1alpha1.PhaseUpdating {
-				return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s is updating nodes: wait until it is done, or pause it and wait for the current node", u.Name))
+				return console.WithExit(console.ExitBlocked, fmt.Errorf("ClusterUpdate %s is updating nodes: wait until it is done, or pause it and wait for the current node", u.Name))
 			}
 			if u.Status.Phase == v1alpha1.PhaseHalted { // no controller would end its interlocks
-				return cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("ClusterUpdate %s is halted, and autoscalers and health checks are paused: retry it, or delete it and wait a minute until they resume", u.Name))
+				return console.WithExit(console.ExitBlocked, fmt.Errorf("ClusterUpdate %s is halted, and autoscalers and health checks are paused: retry it, or delete it and wait a minute until they resume", u.Name))
 			}
 		}
 	}

@@ -2,33 +2,37 @@ package installcmd
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/areas"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
 func TestWithoutNamesTheAreas(t *testing.T) {
 	t.Parallel()
-	c := New(&cmdutil.Access{Out: io.Discard, Err: io.Discard})
+	c := New(&inputs.Access{Out: io.Discard, Err: io.Discard})
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetArgs([]string{"--from", "x", "--without", "os-images,osimages"})
 	err := c.ExecuteContext(t.Context())
-	if cmdutil.ExitCode(err) != cmdutil.ExitUsage || !strings.Contains(err.Error(), "boot-images, os-images, image-tags, cluster-api") {
+	if console.ExitCode(err) != console.ExitUsage || !strings.Contains(err.Error(), "boot-images, os-images, image-tags, cluster-api") {
 		t.Errorf("%v", err)
 	}
 }
@@ -81,12 +85,12 @@ func TestLeaveOut(t *testing.T) {
 		}
 	}
 	var said bytes.Buffer
-	i := installer{&cmdutil.Access{Out: io.Discard, Err: &said}}
+	i := installer{&inputs.Access{Out: io.Discard, Err: &said}}
 	leave := func() string {
 		t.Helper()
 		said.Reset()
 		apply(kept)
-		if err := i.leaveOut(t.Context(), c, all, kept, out); err != nil {
+		if err := i.removeAreas(t.Context(), c, all, kept, out); err != nil {
 			t.Fatal(err)
 		}
 		return said.String()
@@ -120,10 +124,15 @@ func TestLeaveOut(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	apply(all)
-	if err := i.noteAreas(t.Context(), c, areas.Set{}); err != nil {
+	if err := i.recordAreas(t.Context(), c, areas.Set{}); err != nil {
 		t.Error(err)
 	}
-	if err := c.Create(t.Context(), &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: stream.Spec}); err != nil {
+	// The API server needs some time to serve a kind that was gone; install waits for it by the controller's readiness.
+	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := c.Create(ctx, &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: stream.Spec})
+		return err == nil, client.IgnoreNotFound(err)
+	})
+	if err != nil {
 		t.Errorf("an area that was left out comes back: %v", err)
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 // decision is a user's decision about a digest of a track.
@@ -23,14 +24,14 @@ type decision struct {
 	anyOrder bool
 }
 
-func newApprove(a *cmdutil.Access) *cobra.Command {
+func newApprove(a *inputs.Access) *cobra.Command {
 	var d decision
 	c := &cobra.Command{
 		Use: "approve TRACK DIGEST|LONGTAG", Short: "Approve an image of a track, by its digest",
 		Long: `Approve a candidate of a track, by its digest or long tag, and print the digest. The approval covers only this digest: it
 has no effect if the tag moves before the rollout. An approval replaces an earlier rejection or rollback of the digest.`,
 		Example: "  refit tags approve shop-app 2.6.2-rev1-b5.2",
-		Args:    cmdutil.Args(cobra.ExactArgs(2)),
+		Args:    console.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return approve(o, argv[1], d) })
 		},
@@ -40,13 +41,13 @@ has no effect if the tag moves before the rollout. An approval replaces an earli
 	return c
 }
 
-func newReject(a *cmdutil.Access) *cobra.Command {
+func newReject(a *inputs.Access) *cobra.Command {
 	var d decision
 	c := &cobra.Command{
 		Use: "reject TRACK DIGEST|LONGTAG", Short: "Reject an image of a track, by its digest",
 		Long: `Reject a candidate of a track, by its digest. It stays rejected under every tag until it is approved; newer images are
 classified as usual.`,
-		Args: cmdutil.Args(cobra.ExactArgs(2)),
+		Args: console.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return reject(o, argv[1], d) })
 		},
@@ -55,13 +56,13 @@ classified as usual.`,
 	return c
 }
 
-func newRollback(a *cmdutil.Access) *cobra.Command {
+func newRollback(a *inputs.Access) *cobra.Command {
 	var d decision
 	c := &cobra.Command{
 		Use: "rollback TRACK", Short: "Roll a track back to its previous image",
 		Long: `Reject the current digest of a track. Its workloads roll back to the previous one, which the nodes still have. This lasts
 until a newer image, or refit tags approve.`,
-		Args: cmdutil.Args(cobra.ExactArgs(1)),
+		Args: console.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
 			return change(cmd, a, argv[0], func(o *v1alpha1.ImageTrack) (string, error) { return rollback(o, d) })
 		},
@@ -70,29 +71,29 @@ until a newer image, or refit tags approve.`,
 	return c
 }
 
-func newRetry(a *cmdutil.Access) *cobra.Command {
+func newRetry(a *inputs.Access) *cobra.Command {
 	return &cobra.Command{
 		Use: "retry TRACK", Short: "Retry the nodes on which a track's static pod failed",
 		Long: `Retry failed nodes with the same image, after you fixed the cause in the message, and print the digest. When a static pod
 is not ready with its new image, its node restores the old manifest, and no other node starts.`,
-		Args: cmdutil.Args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, argv []string) error { return change(cmd, a, argv[0], again) },
+		Args: console.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, argv []string) error { return change(cmd, a, argv[0], approveRetry) },
 	}
 }
 
-func again(o *v1alpha1.ImageTrack) (string, error) {
+func approveRetry(o *v1alpha1.ImageTrack) (string, error) {
 	for _, k := range o.Status.Workloads {
 		if strings.HasPrefix(k.Workload, "StaticPod/") && k.State == v1alpha1.TargetBlocked && o.Status.Approved != nil {
 			o.Spec.Retry++
 			return o.Status.Approved.Digest, nil
 		}
 	}
-	return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("no static pod of track %s has failed: there is nothing to retry", o.Name))
+	return "", console.WithExit(console.ExitBlocked, fmt.Errorf("no static pod of track %s has failed: there is nothing to retry", o.Name))
 }
 
 // change edits a track's spec if the track is unchanged since it was read, and prints
 // the digest.
-func change(cmd *cobra.Command, a *cmdutil.Access, name string, how func(*v1alpha1.ImageTrack) (digest string, err error)) error {
+func change(cmd *cobra.Command, a *inputs.Access, name string, how func(*v1alpha1.ImageTrack) (digest string, err error)) error {
 	api, err := a.Client()
 	if err != nil {
 		return err
@@ -128,8 +129,8 @@ func changeOnce(ctx context.Context, api client.Client, name string, how func(*v
 	return digest, err
 }
 
-// pick finds a candidate by its digest or long tag.
-func pick(o *v1alpha1.ImageTrack, what string) (*v1alpha1.TrackCandidate, error) {
+// pickDigest finds a candidate by its digest or long tag.
+func pickDigest(o *v1alpha1.ImageTrack, what string) (*v1alpha1.TrackCandidate, error) {
 	var found []*v1alpha1.TrackCandidate
 	var have []string
 	for i := range o.Status.Candidates {
@@ -143,27 +144,27 @@ func pick(o *v1alpha1.ImageTrack, what string) (*v1alpha1.TrackCandidate, error)
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, cmdutil.UsageErrorf("%s matches %d candidates of track %s: name the digest", what, len(found), o.Name)
+		return nil, console.UsageErrorf("%s matches %d candidates of track %s: name the digest", what, len(found), o.Name)
 	case o.Status.Approved != nil && (o.Status.Approved.Digest == what || o.Status.Approved.LongTag == what):
-		return nil, cmdutil.UsageErrorf("track %[2]s runs %[1]s already", what, o.Name)
+		return nil, console.UsageErrorf("track %[2]s runs %[1]s already", what, o.Name)
 	}
-	return nil, cmdutil.UsageErrorf("track %s has no candidate %s; it has: %s", o.Name, what, orNone(have))
+	return nil, console.UsageErrorf("track %s has no candidate %s; it has: %s", o.Name, what, orNone(have))
 }
 
 func approve(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
-	c, err := pick(o, what)
+	c, err := pickDigest(o, what)
 	if err != nil {
 		return "", err
 	}
 	switch {
 	case c.Class == v1alpha1.ClassTagVersionMismatch:
-		return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("%s cannot be approved: %s", what, c.Why))
+		return "", console.WithExit(console.ExitBlocked, fmt.Errorf("%s cannot be approved: %s", what, c.Why))
 	case (c.Class == v1alpha1.ClassBackwards || c.Class == v1alpha1.ClassUnordered) && !d.anyOrder:
-		return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("%s is %s: %s. To approve it anyway: --any-order", what, c.Class, c.Why))
+		return "", console.WithExit(console.ExitBlocked, fmt.Errorf("%s is %s: %s. To approve it anyway: --any-order", what, c.Class, c.Why))
 	}
 	o.Spec.Refused = slices.DeleteFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == c.Digest })
 	o.Spec.Approvals = slices.DeleteFunc(o.Spec.Approvals, func(x v1alpha1.TrackApproval) bool { return x.Digest == c.Digest || !isCandidate(o, x.Digest) })
-	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, ApprovedBy: who(), Reason: d.reason})
+	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, ApprovedBy: currentUser(), Reason: d.reason})
 	return c.Digest, nil
 }
 
@@ -171,8 +172,8 @@ func isCandidate(o *v1alpha1.ImageTrack, digest string) bool {
 	return slices.ContainsFunc(o.Status.Candidates, func(c v1alpha1.TrackCandidate) bool { return c.Digest == digest })
 }
 
-// who returns the local account and host; it is a note, not a proof.
-func who() string {
+// currentUser returns the local account and host; it is a note, not a proof.
+func currentUser() string {
 	u, err := user.Current()
 	if err != nil {
 		return ""
@@ -182,7 +183,7 @@ func who() string {
 }
 
 func reject(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
-	c, err := pick(o, what)
+	c, err := pickDigest(o, what)
 	if err != nil {
 		return "", err
 	}
@@ -202,7 +203,7 @@ func refuse(o *v1alpha1.ImageTrack, digest, reason string) {
 
 func rollback(o *v1alpha1.ImageTrack, d decision) (string, error) {
 	if o.Status.Approved == nil {
-		return "", cmdutil.WithExit(cmdutil.ExitBlocked, errors.New("no image is approved, so there is nothing to roll back"))
+		return "", console.WithExit(console.ExitBlocked, errors.New("no image is approved, so there is nothing to roll back"))
 	}
 	for i := range o.Status.History {
 		h := o.Status.History[i].Digest
@@ -212,5 +213,5 @@ func rollback(o *v1alpha1.ImageTrack, d decision) (string, error) {
 			return h, nil
 		}
 	}
-	return "", cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("track %s has no earlier image that was not rolled back: approve another digest instead", o.Name))
+	return "", console.WithExit(console.ExitBlocked, fmt.Errorf("track %s has no earlier image that was not rolled back: approve another digest instead", o.Name))
 }

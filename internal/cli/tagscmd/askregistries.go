@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/model"
@@ -19,48 +20,48 @@ import (
 )
 
 const (
-	// asksAtOnce bounds the questions to registries under way.
-	asksAtOnce = 8
-	// askTime bounds one question.
-	askTime = 15 * time.Second
+	// maxParallelRequests bounds the questions to registries under way.
+	maxParallelRequests = 8
+	// requestTimeout bounds one question.
+	requestTimeout = 15 * time.Second
 )
 
-// asker resolves the tags that a cluster runs at their registries.
-type asker struct {
-	access *cmdutil.Access
+// registryPoller resolves the tags that a cluster runs at their registries.
+type registryPoller struct {
+	access *inputs.Access
 	poller *registry.Poller
 	keys   *registry.Keys
 
 	mu    sync.Mutex
 	known map[string]model.Published
 	// gone has repository@digest: true if the registry does not have it.
-	gone map[string]bool
-	told map[string]bool
+	gone   map[string]bool
+	warned map[string]bool
 }
 
-// askRegistries adds the answers of registries to the published tags; those of a file
+// pollRegistries adds the answers of registries to the published tags; those of a file
 // take precedence. If a registry does not answer, its tags stay unknown.
-func askRegistries(ctx context.Context, a *cmdutil.Access, dockerConfig string, o *auditfacts.Objects) error {
-	k := &asker{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, told: map[string]bool{}}
+func pollRegistries(ctx context.Context, a *inputs.Access, dockerConfig string, o *auditfacts.Objects) error {
+	k := &registryPoller{access: a, poller: registry.NewPoller(nil, time.Now), known: map[string]model.Published{}, gone: map[string]bool{}, warned: map[string]bool{}}
 	if dockerConfig != "" {
 		text, err := os.ReadFile(dockerConfig)
 		if err == nil {
 			k.keys, err = registry.ParseKeys(text)
 		}
 		if err != nil {
-			return cmdutil.UsageError(err)
+			return console.UsageError(err)
 		}
 	}
 	var g errgroup.Group
-	g.SetLimit(asksAtOnce)
+	g.SetLimit(maxParallelRequests)
 	for r, runs := range tagsOf(o) {
 		if _, said := o.Published[r.String()]; said {
 			continue
 		}
-		g.Go(func() error { k.ask(ctx, r, runs); return nil })
+		g.Go(func() error { k.pollTag(ctx, r, runs); return nil })
 	}
 	for _, r := range digestRefs(o) {
-		g.Go(func() error { k.askDigest(ctx, r); return nil })
+		g.Go(func() error { k.checkDigest(ctx, r); return nil })
 	}
 	_ = g.Wait() // each request reports its own failure
 	for name, p := range o.Published {
@@ -113,15 +114,15 @@ func digestRefs(o *auditfacts.Objects) []imagetag.Ref {
 	return out
 }
 
-// askDigest checks whether the registry still has an image that pods name by digest.
-func (k *asker) askDigest(ctx context.Context, r imagetag.Ref) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// checkDigest checks whether the registry still has an image that pods name by digest.
+func (k *registryPoller) checkDigest(ctx context.Context, r imagetag.Ref) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := k.poller.Digest(ctx, registry.Place{Repository: r.Repository, Keys: k.keys}, r.Digest, 0)
 	var f *registry.Failure
-	gone := errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryGone)
+	gone := errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryMissing)
 	if err != nil && !gone {
-		k.failed(r, err)
+		k.reportFailure(r, err)
 		return
 	}
 	k.mu.Lock()
@@ -129,13 +130,13 @@ func (k *asker) askDigest(ctx context.Context, r imagetag.Ref) {
 	k.gone[r.Repository+"@"+r.Digest] = gone
 }
 
-func (k *asker) ask(ctx context.Context, r imagetag.Ref, runs []string) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+func (k *registryPoller) pollTag(ctx context.Context, r imagetag.Ref, runs []string) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	at := registry.Place{Repository: r.Repository, Keys: k.keys}
 	d, err := k.poller.Digest(ctx, at, r.Tag, 0)
 	if err != nil {
-		k.failed(r, err)
+		k.reportFailure(r, err)
 		return
 	}
 	p := model.Published{Digest: d, By: "registry"}
@@ -145,26 +146,26 @@ func (k *asker) ask(ctx context.Context, r imagetag.Ref, runs []string) {
 			p.Same, p.Version = said.Same, said.AppVersion
 		}
 	}
-	k.put(r, p)
+	k.addPublished(r, p)
 }
 
-func (k *asker) put(r imagetag.Ref, p model.Published) {
+func (k *registryPoller) addPublished(r imagetag.Ref, p model.Published) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.known[r.String()] = p
 }
 
-// failed reports an error once per registry; a deleted tag is an answer, not an error.
-func (k *asker) failed(r imagetag.Ref, err error) {
+// reportFailure reports an error once per registry; a deleted tag is an answer, not an error.
+func (k *registryPoller) reportFailure(r imagetag.Ref, err error) {
 	var f *registry.Failure
-	if errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryGone) {
-		k.put(r, model.Published{Gone: true, By: "registry"})
+	if errors.As(err, &f) && (f.Kind == registry.TagDeleted || f.Kind == registry.RepositoryMissing) {
+		k.addPublished(r, model.Published{Gone: true, By: "registry"})
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.told[r.Host()] {
-		k.told[r.Host()] = true
+	if !k.warned[r.Host()] {
+		k.warned[r.Host()] = true
 		k.access.Note("unknown: %v", err)
 	}
 }

@@ -6,7 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/audit"
@@ -20,24 +21,24 @@ type checkFlags struct {
 	namespace, dump, published, config string
 	files                              []string
 	event, node, registry              string
-	offline, kubelets, ask             bool
+	offline, kubelets, registries      bool
 	dockerConfig                       string
 	output                             *string
 }
 
-func newCheck(a *cmdutil.Access) *cobra.Command {
+func newCheck(a *inputs.Access) *cobra.Command {
 	f := &checkFlags{}
 	c := &cobra.Command{
 		Use: "check", Short: "Compare running images with their tags, or predict a restart",
 		Long: `Without --event, print one table for pods, static pods, network agents, the sandbox
-image and the operating system: current, skewed between replicas, changing at the
-next restart, unable to restart, behind their tag, and so on. The first line is the
-summary.
+		image and the operating system. It shows which are current, skewed between replicas,
+		changing at the next restart, unable to restart, behind their tag, and so on. The
+		first line is the summary.
 
-With --event crash, recreate, reboot, reschedule, new-node or scale-up, predict the
-image of each container after the event, with the registry up or down: the same
-image, another one (which), or none, and why. With -f FILE, predict for the manifests
-in FILE, as if they were created now.
+		With --event crash, recreate, reboot, reschedule, new-node or scale-up, predict the
+		image of each container after the event, with the registry up or down. It is the same
+		image, another one (which), or none, and why. With -f FILE, predict for the manifests
+		in FILE, as if they were created now.
 
 The content of registries comes from ImageTracks, from --published FILE (documents as
 refit tags plan reads them), and with --ask from the registries themselves, with the
@@ -49,7 +50,7 @@ A dump is the output of kubectl:
 Exit codes: 0 no action needed (with --event: every container starts the image that
 runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action needed.`,
 		Example: "  refit tags check\n  refit tags check --event reboot --node n2 --registry down\n  refit tags check --dump dump.json --offline -o json",
-		Args:    cmdutil.Args(cobra.NoArgs),
+		Args:    console.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -57,7 +58,7 @@ runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action neede
 			return f.run(cmd, a)
 		},
 	}
-	f.output = cmdutil.OutputFlag(c)
+	f.output = console.OutputFlag(c)
 	fl := c.Flags()
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this namespace")
 	fl.StringVar(&f.dump, "dump", "", "read a dump of a cluster, not the cluster; - is standard input")
@@ -67,10 +68,10 @@ runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action neede
 	fl.StringVar(&f.registry, "registry", "", "up or down (default up, with --offline down)")
 	fl.BoolVar(&f.offline, "offline", false, "the site has no registry")
 	fl.StringVar(&f.published, "published", "", "content of registries, by repository and tag")
-	fl.BoolVar(&f.ask, "ask", false, "resolve each running tag at its registry")
+	fl.BoolVar(&f.registries, "ask", false, "resolve each running tag at its registry")
 	fl.StringVar(&f.dockerConfig, "docker-config", "", "credentials for --ask, as docker login writes them")
 	fl.BoolVar(&f.kubelets, "kubelets", false, "read every kubelet's configuration (needs the right to nodes/proxy)")
-	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+cmdutil.LintConfigName+" if it exists)")
+	fl.StringVar(&f.config, "config", "", "declared tag schemes (default "+inputs.LintConfigName+" if it exists)")
 	_ = c.RegisterFlagCompletionFunc("event", cobra.FixedCompletions(append(restartforecast.Events(), "all"), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("registry", cobra.FixedCompletions([]string{restartforecast.Up, restartforecast.Down}, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -79,9 +80,9 @@ runs now), 1 the cluster is unreachable, 2 a file cannot be read, 3 action neede
 func (f *checkFlags) check() error {
 	switch {
 	case f.event != "" && f.event != "all" && !slices.Contains(restartforecast.Events(), f.event):
-		return cmdutil.UsageErrorf("--event %s is not known: use %v or all", f.event, restartforecast.Events())
+		return console.UsageErrorf("--event %s is not known: use %v or all", f.event, restartforecast.Events())
 	case f.registry != "" && f.registry != restartforecast.Up && f.registry != restartforecast.Down:
-		return cmdutil.UsageErrorf("--registry %s: use up or down", f.registry)
+		return console.UsageErrorf("--registry %s: use up or down", f.registry)
 	}
 	if f.registry == "" {
 		f.registry = restartforecast.Up
@@ -92,11 +93,11 @@ func (f *checkFlags) check() error {
 	if len(f.files) > 0 && f.event == "" {
 		f.event = restartforecast.ScaleUp
 	}
-	return cmdutil.CheckOutput(*f.output)
+	return console.CheckOutput(*f.output)
 }
 
-func (f *checkFlags) run(cmd *cobra.Command, a *cmdutil.Access) error {
-	conf, err := cmdutil.ReadLintConfig(f.config)
+func (f *checkFlags) run(cmd *cobra.Command, a *inputs.Access) error {
+	conf, err := inputs.ReadLintConfig(f.config)
 	if err != nil {
 		return err
 	}
@@ -108,35 +109,35 @@ func (f *checkFlags) run(cmd *cobra.Command, a *cmdutil.Access) error {
 	if err != nil {
 		return err
 	}
-	if f.ask {
-		if err := askRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
+	if f.registries {
+		if err := pollRegistries(cmd.Context(), a, f.dockerConfig, &objects); err != nil {
 			return err
 		}
 	}
 	facts := objects.Facts()
 	if f.node != "" && !slices.ContainsFunc(facts.Nodes, func(n model.ImageNode) bool { return n.Name == f.node }) {
-		return cmdutil.UsageErrorf("node %q not found", f.node)
+		return console.UsageErrorf("node %q not found", f.node)
 	}
 	if f.event != "" {
 		return f.forecast(cmd, facts)
 	}
 	oracle := restartforecast.New(facts.Site())
-	r := audit.Make(audit.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.picked(facts.Pods), Published: facts.Published, Same: facts.Same, Previous: facts.Previous,
+	r := audit.NewReport(audit.Facts{Offline: f.offline, Nodes: facts.Nodes, Pods: f.selectPods(facts.Pods), Published: facts.Published, Same: facts.Same, Previous: facts.Previous,
 		Scheme: schemesOf(conf, facts.Schemes, declared),
 		Restart: func(p *model.ImagePod, u *model.ImageUse) []model.RestartAnswer {
-			return []model.RestartAnswer{oracle.Ask(p, u, restartforecast.Crash, f.registry), oracle.Ask(p, u, restartforecast.Reboot, f.registry)}
+			return []model.RestartAnswer{oracle.Forecast(p, u, restartforecast.Crash, f.registry), oracle.Forecast(p, u, restartforecast.Reboot, f.registry)}
 		}})
 	if err := render.Images(cmd.OutOrStdout(), *f.output, r); err != nil {
 		return err
 	}
 	if r.Act {
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
 	return nil
 }
 
-// picked returns the selected pods.
-func (f *checkFlags) picked(pods []model.ImagePod) []model.ImagePod {
+// selectPods returns the selected pods.
+func (f *checkFlags) selectPods(pods []model.ImagePod) []model.ImagePod {
 	if f.namespace == "" && f.node == "" {
 		return pods
 	}
@@ -172,7 +173,7 @@ func schemesOf(conf lint.Config, declared ...map[string]string) func(string) (im
 
 // forecast predicts the effect of an event.
 func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error {
-	pods := f.picked(slices.Concat(facts.Pods, facts.Templates))
+	pods := f.selectPods(slices.Concat(facts.Pods, facts.Templates))
 	if len(f.files) > 0 {
 		var err error
 		if pods, err = f.templates(cmd); err != nil {
@@ -190,7 +191,7 @@ func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error 
 		for j := range p.Uses {
 			u := &p.Uses[j]
 			for _, e := range events {
-				a := oracle.Ask(p, u, e, f.registry)
+				a := oracle.Forecast(p, u, e, f.registry)
 				v.Counts[a.Outcome]++
 				v.Answers = append(v.Answers, render.ForecastRow{Pod: p.Key(), Node: p.Node, Owner: p.Owner(), Container: u.Container, Kind: u.Kind,
 					Image: u.Image, Policy: string(u.Policy), Critical: p.Critical, RestartAnswer: a})
@@ -202,7 +203,7 @@ func (f *checkFlags) forecast(cmd *cobra.Command, facts auditfacts.Facts) error 
 		return err
 	}
 	if v.Counts[model.OutcomeChanges]+v.Counts[model.OutcomeFails]+v.Counts[model.OutcomeUnknown] > 0 {
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func verdictOf(v render.Forecast) string {
 
 // templates returns the pods of manifests that do not exist yet.
 func (f *checkFlags) templates(cmd *cobra.Command) ([]model.ImagePod, error) {
-	objects, err := cmdutil.ReadManifests(cmd.InOrStdin(), f.files)
+	objects, err := inputs.ReadManifests(cmd.InOrStdin(), f.files)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -24,7 +25,7 @@ type compareView struct {
 	ReadB      *imagetag.Tag  `json:"readB,omitempty"`
 }
 
-func newCompare(a *cmdutil.Access) *cobra.Command {
+func newCompare(a *inputs.Access) *cobra.Command {
 	var scheme, output *string
 	var projects []string
 	c := &cobra.Command{
@@ -35,9 +36,9 @@ repository. All four results have exit code 0. Only immutable tags (long tags, o
 of a scheme that never moves them) have an order, and only within one scheme,
 repository, build project and variant.`,
 		Example: "  refit tags compare 2.6.2-rev10-b1.1 2.6.2-rev9-b1.1\n  refit tags compare v1.31.2 v1.31.10 --scheme semver",
-		Args:    cmdutil.Args(cobra.ExactArgs(2)),
+		Args:    console.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := cmdutil.CheckOutput(*output); err != nil {
+			if err := console.CheckOutput(*output); err != nil {
 				return err
 			}
 			s, err := schemeOf(*scheme)
@@ -45,13 +46,13 @@ repository, build project and variant.`,
 				return err
 			}
 			if len(projects) != 0 && len(projects) != 2 {
-				return cmdutil.UsageErrorf("--project names the build projects of both: --project A,B")
+				return console.UsageErrorf("--project names the build projects of both: --project A,B")
 			}
 			v, err := compare(s, argv, projects)
 			if err != nil {
 				return err
 			}
-			if !cmdutil.IsTable(*output) {
+			if !console.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", v.Order, v.Why)
@@ -61,7 +62,7 @@ repository, build project and variant.`,
 			return nil
 		},
 	}
-	scheme, output = schemeFlag(c), cmdutil.OutputFlag(c)
+	scheme, output = schemeFlag(c), console.OutputFlag(c)
 	c.Flags().StringSliceVar(&projects, "project", nil, "build projects of A and B: each counts its own builds")
 	return c
 }
@@ -74,7 +75,7 @@ func compare(s imagetag.Scheme, argv, projects []string) (compareView, error) {
 	for i, text := range argv {
 		p, digest, err := pointOf(text)
 		if err != nil {
-			return v, cmdutil.UsageError(err)
+			return v, console.UsageError(err)
 		}
 		if len(projects) == 2 {
 			p.Project = projects[i]
@@ -115,7 +116,7 @@ func pointOf(text string) (imagetag.Point, string, error) {
 }
 
 // hint names the scheme that the tags seem to follow, if it differs from the used one.
-func hint(a *cmdutil.Access, tags []string, used imagetag.Scheme) {
+func hint(a *inputs.Access, tags []string, used imagetag.Scheme) {
 	if g, why := imagetag.Guess(tags); g.Name() != "" && g.Name() != used.Name() {
 		a.Note("hint: %s: --scheme %s", why, g.Name())
 	}

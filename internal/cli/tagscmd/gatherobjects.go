@@ -20,7 +20,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/model"
@@ -31,7 +32,7 @@ const pageSize = 500
 
 // gatherObjects reads the objects of the cluster, or of a dump of it (- is standard input);
 // with kubelets it reads the configuration of every kubelet too.
-func gatherObjects(ctx context.Context, a *cmdutil.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
+func gatherObjects(ctx context.Context, a *inputs.Access, dump string, kubelets bool) (auditfacts.Objects, error) {
 	if dump != "" {
 		return readDump(dump)
 	}
@@ -39,9 +40,9 @@ func gatherObjects(ctx context.Context, a *cmdutil.Access, dump string, kubelets
 	if err != nil {
 		return auditfacts.Objects{}, err
 	}
-	o, err := live(ctx, a, cl)
+	o, err := readCluster(ctx, a, cl)
 	if err == nil && kubelets {
-		askKubelets(ctx, a, &o)
+		readKubeletConfigs(ctx, a, &o)
 	}
 	return o, err
 }
@@ -51,57 +52,57 @@ func readDump(file string) (auditfacts.Objects, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return auditfacts.Objects{}, cmdutil.UsageError(err)
+			return auditfacts.Objects{}, console.UsageError(err)
 		}
 		defer f.Close()
 		in = f
 	}
-	o, err := auditfacts.Dump(bufio.NewReaderSize(in, 1<<20))
+	o, err := auditfacts.ReadDump(bufio.NewReaderSize(in, 1<<20))
 	if err != nil {
-		return o, cmdutil.UsageError(fmt.Errorf("dump %s: %w", file, err))
+		return o, console.UsageError(fmt.Errorf("dump %s: %w", file, err))
 	}
 	if len(o.Nodes) == 0 {
-		return o, cmdutil.UsageErrorf("dump %s: it has no nodes: kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs,poddisruptionbudgets -A -o json", file)
+		return o, console.UsageErrorf("dump %s: it has no nodes: kubectl get nodes,pods,nodeupdates.refit.dev,contents.refit.dev,imagetracks.refit.dev,deployments,daemonsets,statefulsets,cronjobs,poddisruptionbudgets -A -o json", file)
 	}
 	return o, nil
 }
 
-// live reads the cluster; it skips and reports missing or forbidden kinds.
-func live(ctx context.Context, a *cmdutil.Access, c client.Client) (auditfacts.Objects, error) {
+// readCluster reads the cluster; it skips and reports missing or forbidden kinds.
+func readCluster(ctx context.Context, a *inputs.Access, c client.Client) (auditfacts.Objects, error) {
 	var o auditfacts.Objects
 	lists := []func() (string, error){
 		func() (string, error) {
-			return "nodes", pages(ctx, c, &corev1.NodeList{}, func(l *corev1.NodeList) { o.Nodes = append(o.Nodes, l.Items...) })
+			return "nodes", listPages(ctx, c, &corev1.NodeList{}, func(l *corev1.NodeList) { o.Nodes = append(o.Nodes, l.Items...) })
 		},
 		func() (string, error) {
-			return "pods", pages(ctx, c, &corev1.PodList{}, func(l *corev1.PodList) { o.Pods = append(o.Pods, l.Items...) })
+			return "pods", listPages(ctx, c, &corev1.PodList{}, func(l *corev1.PodList) { o.Pods = append(o.Pods, l.Items...) })
 		},
 		func() (string, error) {
-			return "nodeupdates", pages(ctx, c, &v1alpha1.NodeUpdateList{}, func(l *v1alpha1.NodeUpdateList) { o.NodeUpdates = append(o.NodeUpdates, l.Items...) })
+			return "nodeupdates", listPages(ctx, c, &v1alpha1.NodeUpdateList{}, func(l *v1alpha1.NodeUpdateList) { o.NodeUpdates = append(o.NodeUpdates, l.Items...) })
 		},
 		func() (string, error) {
-			return "imagetracks", pages(ctx, c, &v1alpha1.ImageTrackList{}, func(l *v1alpha1.ImageTrackList) { o.Tracks = append(o.Tracks, l.Items...) })
+			return "imagetracks", listPages(ctx, c, &v1alpha1.ImageTrackList{}, func(l *v1alpha1.ImageTrackList) { o.Tracks = append(o.Tracks, l.Items...) })
 		},
 		func() (string, error) {
-			return "deployments", pages(ctx, c, &appsv1.DeploymentList{}, func(l *appsv1.DeploymentList) { o.Deployments = append(o.Deployments, l.Items...) })
+			return "deployments", listPages(ctx, c, &appsv1.DeploymentList{}, func(l *appsv1.DeploymentList) { o.Deployments = append(o.Deployments, l.Items...) })
 		},
 		func() (string, error) {
-			return "daemonsets", pages(ctx, c, &appsv1.DaemonSetList{}, func(l *appsv1.DaemonSetList) { o.DaemonSets = append(o.DaemonSets, l.Items...) })
+			return "daemonsets", listPages(ctx, c, &appsv1.DaemonSetList{}, func(l *appsv1.DaemonSetList) { o.DaemonSets = append(o.DaemonSets, l.Items...) })
 		},
 		func() (string, error) {
-			return "statefulsets", pages(ctx, c, &appsv1.StatefulSetList{}, func(l *appsv1.StatefulSetList) { o.StatefulSet = append(o.StatefulSet, l.Items...) })
+			return "statefulsets", listPages(ctx, c, &appsv1.StatefulSetList{}, func(l *appsv1.StatefulSetList) { o.StatefulSet = append(o.StatefulSet, l.Items...) })
 		},
 		func() (string, error) {
-			return "cronjobs", pages(ctx, c, &batchv1.CronJobList{}, func(l *batchv1.CronJobList) { o.CronJobs = append(o.CronJobs, l.Items...) })
+			return "cronjobs", listPages(ctx, c, &batchv1.CronJobList{}, func(l *batchv1.CronJobList) { o.CronJobs = append(o.CronJobs, l.Items...) })
 		},
 		func() (string, error) {
-			return "poddisruptionbudgets", pages(ctx, c, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) { o.Budgets = append(o.Budgets, l.Items...) })
+			return "poddisruptionbudgets", listPages(ctx, c, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) { o.Budgets = append(o.Budgets, l.Items...) })
 		},
 		func() (string, error) {
-			return "mutatingwebhookconfigurations", pages(ctx, c, &admissionv1.MutatingWebhookConfigurationList{}, func(l *admissionv1.MutatingWebhookConfigurationList) { o.Mutating = append(o.Mutating, l.Items...) })
+			return "mutatingwebhookconfigurations", listPages(ctx, c, &admissionv1.MutatingWebhookConfigurationList{}, func(l *admissionv1.MutatingWebhookConfigurationList) { o.Mutating = append(o.Mutating, l.Items...) })
 		},
 		func() (string, error) {
-			return "validatingwebhookconfigurations", pages(ctx, c, &admissionv1.ValidatingWebhookConfigurationList{}, func(l *admissionv1.ValidatingWebhookConfigurationList) {
+			return "validatingwebhookconfigurations", listPages(ctx, c, &admissionv1.ValidatingWebhookConfigurationList{}, func(l *admissionv1.ValidatingWebhookConfigurationList) {
 				o.Validating = append(o.Validating, l.Items...)
 			})
 		},
@@ -113,14 +114,14 @@ func live(ctx context.Context, a *cmdutil.Access, c client.Client) (auditfacts.O
 		case i > 1 && apierrors.IsForbidden(err):
 			a.Note("cannot list %s, results are without them: %v", what, err)
 		default:
-			return o, cmdutil.ListError(err)
+			return o, inputs.ListError(err)
 		}
 	}
-	return o, holdLists(ctx, a, c, &o)
+	return o, readPinLists(ctx, a, c, &o)
 }
 
-// pages lists a kind page by page.
-func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see func(L)) error {
+// listPages lists a kind page by page.
+func listPages[L client.ObjectList](ctx context.Context, c client.Client, l L, see func(L)) error {
 	next := ""
 	for {
 		if err := c.List(ctx, l, client.Limit(pageSize), client.Continue(next)); err != nil {
@@ -133,8 +134,8 @@ func pages[L client.ObjectList](ctx context.Context, c client.Client, l L, see f
 	}
 }
 
-// holdLists reads the pin lists of nodes; most nodes share one.
-func holdLists(ctx context.Context, a *cmdutil.Access, c client.Client, o *auditfacts.Objects) error {
+// readPinLists reads the pin lists of nodes; most nodes share one.
+func readPinLists(ctx context.Context, a *inputs.Access, c client.Client, o *auditfacts.Objects) error {
 	seen := map[string]bool{"": true}
 	for i := range o.NodeUpdates {
 		name := o.NodeUpdates[i].Spec.Pins
@@ -149,14 +150,14 @@ func holdLists(ctx context.Context, a *cmdutil.Access, c client.Client, o *audit
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 			a.Note("cannot read Content %s, a list of pinned images: %v", name, err)
 		default:
-			return cmdutil.ListError(err)
+			return inputs.ListError(err)
 		}
 	}
 	return nil
 }
 
-// askKubelets reads the configuration of every kubelet, through the API server.
-func askKubelets(ctx context.Context, a *cmdutil.Access, o *auditfacts.Objects) {
+// readKubeletConfigs reads the configuration of every kubelet, through the API server.
+func readKubeletConfigs(ctx context.Context, a *inputs.Access, o *auditfacts.Objects) {
 	o.Kubelets = map[string]auditfacts.Kubelet{}
 	for i := range o.Nodes {
 		name := o.Nodes[i].Name
@@ -184,7 +185,7 @@ func addPublished(file string, o *auditfacts.Objects) (map[string]string, error)
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, cmdutil.UsageError(err)
+		return nil, console.UsageError(err)
 	}
 	defer f.Close()
 	o.Published = map[string]model.Published{}
@@ -199,7 +200,7 @@ func addPublished(file string, o *auditfacts.Objects) (map[string]string, error)
 			err = errors.New("a document without repository")
 		}
 		if err != nil {
-			return nil, cmdutil.UsageError(fmt.Errorf("%s: %w", file, err))
+			return nil, console.UsageError(fmt.Errorf("%s: %w", file, err))
 		}
 		if p.Scheme != "" {
 			schemes[p.Repository] = p.Scheme

@@ -6,7 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/imagetag/restartforecast"
@@ -20,7 +21,7 @@ type lintFlags struct {
 	output                 *string
 }
 
-func newLint(a *cmdutil.Access) *cobra.Command {
+func newLint(a *inputs.Access) *cobra.Command {
 	f := &lintFlags{}
 	c := &cobra.Command{
 		Use: "lint PATH...", Short: "Check image references and pull policies in manifests",
@@ -32,7 +33,7 @@ With --cluster or --dump FILE, check the objects of a cluster with its facts: im
 on its nodes, registry content seen by tracks, admission plugins. With PATH as well,
 check the manifests against those facts.
 
-Disable a rule in ` + cmdutil.LintConfigName + ` (or --config FILE), with a reason:
+Disable a rule in ` + inputs.LintConfigName + ` (or --config FILE), with a reason:
 
   offline: true
   schemes: [{repository: registry.example/shop/*, scheme: rev}]
@@ -45,21 +46,21 @@ Exit codes: 0 no errors (with --strict: no warnings either), 2 unreadable file,
 		Example: "  refit tags lint deploy/\n  refit tags lint --offline --bundle k8s.bundle deploy/ -o json\n  refit tags lint --rules",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			if err := cmdutil.CheckOutput(*f.output); err != nil {
+			if err := console.CheckOutput(*f.output); err != nil {
 				return err
 			}
 			if f.rules {
 				return render.Rules(cmd.OutOrStdout(), *f.output, lint.Rules())
 			}
 			if len(paths) == 0 && !f.cluster && f.dump == "" {
-				return cmdutil.UsageErrorf("requires at least one PATH: a file or directory of manifests, or - for standard input; or --cluster, or --dump FILE")
+				return console.UsageErrorf("requires at least one PATH: a file or directory of manifests, or - for standard input; or --cluster, or --dump FILE")
 			}
 			return f.run(cmd, a, paths)
 		},
 	}
-	f.output = cmdutil.OutputFlag(c)
+	f.output = console.OutputFlag(c)
 	fl := c.Flags()
-	fl.StringVar(&f.config, "config", "", "disabled rules and declared schemes (default "+cmdutil.LintConfigName+" if it exists)")
+	fl.StringVar(&f.config, "config", "", "disabled rules and declared schemes (default "+inputs.LintConfigName+" if it exists)")
 	fl.StringVar(&f.bundle, "bundle", "", "bundle that must contain the images")
 	fl.BoolVar(&f.cluster, "cluster", false, "check the cluster's objects, or with PATH use its facts")
 	fl.StringVar(&f.dump, "dump", "", "the same from a dump (see refit tags check --help)")
@@ -69,12 +70,12 @@ Exit codes: 0 no errors (with --strict: no warnings either), 2 unreadable file,
 	return c
 }
 
-func (f *lintFlags) run(cmd *cobra.Command, a *cmdutil.Access, paths []string) error {
-	conf, err := cmdutil.ReadLintConfig(f.config)
+func (f *lintFlags) run(cmd *cobra.Command, a *inputs.Access, paths []string) error {
+	conf, err := inputs.ReadLintConfig(f.config)
 	if err != nil {
 		return err
 	}
-	objects, err := cmdutil.ReadManifests(cmd.InOrStdin(), paths)
+	objects, err := inputs.ReadManifests(cmd.InOrStdin(), paths)
 	if err != nil {
 		return err
 	}
@@ -87,14 +88,14 @@ func (f *lintFlags) run(cmd *cobra.Command, a *cmdutil.Access, paths []string) e
 		return err
 	}
 	if r.Errors > 0 || f.strict && r.Warnings > 0 {
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	}
 	return nil
 }
 
 // site has the facts of the cluster in which the objects will run. Without other objects
 // those of the cluster are checked.
-func (f *lintFlags) site(cmd *cobra.Command, a *cmdutil.Access, conf *lint.Config, objects *[]lint.Object, own bool) (site lint.Site, err error) {
+func (f *lintFlags) site(cmd *cobra.Command, a *inputs.Access, conf *lint.Config, objects *[]lint.Object, own bool) (site lint.Site, err error) {
 	if f.cluster || f.dump != "" {
 		known, err := gatherObjects(cmd.Context(), a, f.dump, f.cluster)
 		if err != nil {
@@ -107,7 +108,7 @@ func (f *lintFlags) site(cmd *cobra.Command, a *cmdutil.Access, conf *lint.Confi
 	}
 	site.Offline = f.offline
 	if f.bundle != "" {
-		site.Bundle, err = cmdutil.ReadBundleImages(f.bundle)
+		site.Bundle, err = inputs.ReadBundleImages(f.bundle)
 	}
 	return site, err
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/render"
@@ -36,7 +37,7 @@ type planCall struct {
 	output           *string
 }
 
-func newPlan(_ *cmdutil.Access) *cobra.Command {
+func newPlan(_ *inputs.Access) *cobra.Command {
 	p := &planCall{}
 	c := &cobra.Command{
 		Use: "plan", Short: "Plan the tags to push and to move for a new image",
@@ -54,10 +55,10 @@ The command reads the image from its registry (--image), with its tag and the la
 org.opencontainers.image.version, org.opencontainers.image.base.digest, dev.refit.definition,
 dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file (--event).`,
 		Example: "  refit tags plan --repo registry.example/app --image registry.example/candidates/app:2.6.2-rev1-b5.1\n  refit tags plan --published tags.json --event event.json -o json",
-		Args:    cmdutil.Args(cobra.NoArgs),
+		Args:    console.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
-	p.source, p.output = sourceFlags(c), cmdutil.OutputFlag(c)
+	p.source, p.output = sourceFlags(c), console.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&p.image, "image", "", "the new image, by tag or digest")
 	f.StringVar(&p.eventFile, "event", "", "file with the new image and its facts, in JSON, instead of --image")
@@ -81,32 +82,32 @@ dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file
 }
 
 func (p *planCall) run(cmd *cobra.Command) error {
-	if err := cmdutil.CheckOutput(*p.output); err != nil {
+	if err := console.CheckOutput(*p.output); err != nil {
 		return err
 	}
 	if p.image == "" && p.eventFile == "" {
-		return cmdutil.UsageErrorf("no image: use --image REFERENCE or --event FILE")
+		return console.UsageErrorf("no image: use --image REFERENCE or --event FILE")
 	}
-	plan, err := p.make(cmd)
+	plan, err := p.makePlan(cmd)
 	if err != nil {
 		return err
 	}
-	if cmdutil.IsTable(*p.output) {
+	if console.IsTable(*p.output) {
 		printPlan(cmd.OutOrStdout(), plan, *p.output == render.Wide)
 	} else if err := render.Value(cmd.OutOrStdout(), *p.output, planView{"refit.dev/tagplan/v1", "TagPlan", plan}); err != nil {
 		return err
 	}
 	switch {
 	case plan.Refused():
-		return cmdutil.SilentExit(cmdutil.ExitBlocked)
+		return console.SilentExit(console.ExitBlocked)
 	case len(plan.Steps) == 0 && p.failIfNoop:
-		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
+		return console.SilentExit(console.ExitNothingToDo)
 	}
 	return nil
 }
 
-// make reads the published tags and the new image, and plans.
-func (p *planCall) make(cmd *cobra.Command) (publish.Plan, error) {
+// makePlan reads the published tags and the new image, and plans.
+func (p *planCall) makePlan(cmd *cobra.Command) (publish.Plan, error) {
 	p.event.Case = publish.Case(p.caseName)
 	pub, err := p.read(cmd)
 	if err != nil {
@@ -118,7 +119,7 @@ func (p *planCall) make(cmd *cobra.Command) (publish.Plan, error) {
 	if err := p.describe(cmd.Context(), &pub, publish.Needs(pub, p.event, p.rules)); err != nil {
 		return publish.Plan{}, err
 	}
-	plan := publish.Make(pub, p.event, p.rules)
+	plan := publish.MakePlan(pub, p.event, p.rules)
 	if plan.Steps == nil {
 		plan.Steps = []publish.Step{} // scripts count them
 	}
@@ -141,13 +142,13 @@ func (p *planCall) readEvent(ctx context.Context, cmd *cobra.Command, pub publis
 		p.event.Image.Version = p.inside
 	}
 	if p.event.Image.Digest == "" {
-		return cmdutil.UsageErrorf("the event has no image.digest, the digest of the image to publish")
+		return console.UsageErrorf("the event has no image.digest, the digest of the image to publish")
 	}
 	switch p.event.Case {
 	case "", publish.NewVersion, publish.Fix, publish.Rebuild, publish.Maintenance:
 		return nil
 	}
-	return cmdutil.UsageErrorf("case %q is not known: 1, 2, 3 or 4a", p.event.Case)
+	return console.UsageErrorf("case %q is not known: 1, 2, 3 or 4a", p.event.Case)
 }
 
 // override replaces values of the file by those of flags.
@@ -169,7 +170,7 @@ func override(e *publish.Event, flags publish.Event) {
 func (p *planCall) readImage(ctx context.Context, pub publish.Published) error {
 	ref, err := imagetag.ParseRef(p.image)
 	if err != nil {
-		return cmdutil.UsageError(err)
+		return console.UsageError(err)
 	}
 	s, err := schemeOf(pub.Scheme)
 	if err != nil {

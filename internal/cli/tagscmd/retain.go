@@ -16,7 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -41,20 +42,20 @@ type retainCall struct {
 	output     *string
 }
 
-func newRetain(_ *cmdutil.Access) *cobra.Command {
+func newRetain(_ *inputs.Access) *cobra.Command {
 	r := &retainCall{}
 	c := &cobra.Command{
 		Use: "retain", Short: "Plan which builds to delete from a repository",
 		Long: `Print unused digests, and why all others stay. The command deletes nothing; do not carry
 out the plan during a publish. These stay: images of floating tags and their rollback images; first
-releases (--first), for the product's life; images of a bundle (--bundle); the last builds of
-each version (--builds); builds that were replaced recently (--for) or at an unknown time; every
+releases (--first), for the product's life; images of a bundle (--bundle). So do the last builds of
+each version (--builds), builds that were replaced recently (--for) or at an unknown time, and every
 tag that the scheme cannot parse.`,
 		Example: "  refit tags retain --repo registry.example/app --for 180d --first 2.6.0-rev1-b1.1 --bundle edge.refit",
-		Args:    cmdutil.Args(cobra.NoArgs),
+		Args:    console.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
-	r.source, r.output = sourceFlags(c), cmdutil.OutputFlag(c)
+	r.source, r.output = sourceFlags(c), console.OutputFlag(c)
 	f := c.Flags()
 	f.StringVar(&r.period, "for", "", "how long a build stays after a newer one replaced it: 180d, 4320h (required)")
 	f.IntVar(&r.keep.Builds, "builds", 5, "how many of the newest builds of each version stay, at any age")
@@ -66,7 +67,7 @@ tag that the scheme cannot parse.`,
 }
 
 func (r *retainCall) run(cmd *cobra.Command) error {
-	if err := cmdutil.CheckOutput(*r.output); err != nil {
+	if err := console.CheckOutput(*r.output); err != nil {
 		return err
 	}
 	if err := r.settings(); err != nil {
@@ -81,18 +82,18 @@ func (r *retainCall) run(cmd *cobra.Command) error {
 	}
 	plan, err := publish.Retain(pub, r.keep, time.Now())
 	if err != nil {
-		return cmdutil.UsageError(err)
+		return console.UsageError(err)
 	}
 	if plan.Delete == nil {
-		plan.Delete = []publish.Fate{}
+		plan.Delete = []publish.RetainedDigest{}
 	}
-	if cmdutil.IsTable(*r.output) {
+	if console.IsTable(*r.output) {
 		printRetention(cmd.OutOrStdout(), plan, *r.output == render.Wide)
 	} else if err := render.Value(cmd.OutOrStdout(), *r.output, retainView{"refit.dev/tagretention/v1", "TagRetention", plan}); err != nil {
 		return err
 	}
 	if len(plan.Delete) == 0 && r.failIfNoop {
-		return cmdutil.SilentExit(cmdutil.ExitNothingToDo)
+		return console.SilentExit(console.ExitNothingToDo)
 	}
 	return nil
 }
@@ -100,34 +101,34 @@ func (r *retainCall) run(cmd *cobra.Command) error {
 // settings reads the flags.
 func (r *retainCall) settings() (err error) {
 	if r.period == "" {
-		return cmdutil.UsageErrorf("--for is missing: name how long a replaced build stays, for example --for 180d")
+		return console.UsageErrorf("--for is missing: name how long a replaced build stays, for example --for 180d")
 	}
-	if r.keep.For, err = days(r.period); err != nil || r.keep.For <= 0 {
-		return cmdutil.UsageErrorf("--for %s is not a duration: use 180d or 4320h", r.period)
+	if r.keep.For, err = parseDays(r.period); err != nil || r.keep.For <= 0 {
+		return console.UsageErrorf("--for %s is not a duration: use 180d or 4320h", r.period)
 	}
 	if r.keep.Builds < 0 {
-		return cmdutil.UsageErrorf("--builds %d: give 0 or more", r.keep.Builds)
+		return console.UsageErrorf("--builds %d: give 0 or more", r.keep.Builds)
 	}
 	r.keep.Until = map[string]time.Time{}
 	for name, day := range r.until {
 		t, err := time.Parse(time.DateOnly, day)
 		if err != nil {
-			return cmdutil.UsageErrorf("--until %s=%s: give a day as 2027-01-31", name, day)
+			return console.UsageErrorf("--until %s=%s: give a day as 2027-01-31", name, day)
 		}
 		r.keep.Until[name] = t.AddDate(0, 0, 1) // the whole day
 	}
 	for _, path := range r.bundles {
-		l, err := listing(path)
+		l, err := readListing(path)
 		if err != nil {
-			return cmdutil.UsageError(err)
+			return console.UsageError(err)
 		}
 		r.keep.Listed = append(r.keep.Listed, l)
 	}
 	return nil
 }
 
-// days reads a duration that may be in days.
-func days(s string) (time.Duration, error) {
+// parseDays reads a duration that may be in days.
+func parseDays(s string) (time.Duration, error) {
 	if n, ok := strings.CutSuffix(s, "d"); ok {
 		d, err := strconv.ParseUint(n, 10, 16)
 		return time.Duration(d) * 24 * time.Hour, err
@@ -135,8 +136,8 @@ func days(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
-// listing reads the digests of a bundle: from the bundle, or from its printed header.
-func listing(path string) (publish.Listing, error) {
+// readListing reads the digests of a bundle: from the bundle, or from its printed header.
+func readListing(path string) (publish.Listing, error) {
 	b, err := bundlereader.OpenPath(path)
 	if err == nil {
 		defer b.Close()
@@ -181,7 +182,7 @@ func printRetention(w io.Writer, r publish.Retention, wide bool) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, part := range []struct {
 		title string
-		fates []publish.Fate
+		fates []publish.RetainedDigest
 	}{{"MAY BE DELETED", r.Delete}, {"STAYS", r.Keep}} {
 		if len(part.fates) > 0 {
 			fmt.Fprintf(tw, "\n%s\tTAGS\tWHY\n", part.title)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -21,7 +22,7 @@ type sortView struct {
 	imagetag.Sorted `json:",inline"`
 }
 
-func newSort(a *cmdutil.Access) *cobra.Command {
+func newSort(a *inputs.Access) *cobra.Command {
 	var scheme, output *string
 	c := &cobra.Command{
 		Use: "sort [TAG...]", Short: "Sort tags of one repository, the oldest first",
@@ -30,7 +31,7 @@ separates groups of tags that cannot be compared. Standard error lists floating 
 tags that the scheme cannot parse.`,
 		Example: "  refit tags sort 2.6.2-rev10-b1 2.6.2-rev9-b1\n  crane ls registry.example/app | refit tags sort",
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := cmdutil.CheckOutput(*output); err != nil {
+			if err := console.CheckOutput(*output); err != nil {
 				return err
 			}
 			s, err := schemeOf(*scheme)
@@ -44,7 +45,7 @@ tags that the scheme cannot parse.`,
 				}
 			}
 			v := sortView{APIVersion: "refit.dev/tagsort/v1", Kind: "TagSort", Scheme: s.Name(), Sorted: s.Sort(tags)}
-			if !cmdutil.IsTable(*output) {
+			if !console.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			printSorted(cmd.OutOrStdout(), a, v.Sorted)
@@ -54,7 +55,7 @@ tags that the scheme cannot parse.`,
 			return nil
 		},
 	}
-	scheme, output = schemeFlag(c), cmdutil.OutputFlag(c)
+	scheme, output = schemeFlag(c), console.OutputFlag(c)
 	return c
 }
 
@@ -67,12 +68,12 @@ func linesOf(r io.Reader) ([]string, error) {
 		}
 	}
 	if err := s.Err(); err != nil {
-		return nil, cmdutil.UsageError(fmt.Errorf("standard input: %w", err))
+		return nil, console.UsageError(fmt.Errorf("standard input: %w", err))
 	}
 	return out, nil
 }
 
-func printSorted(w io.Writer, a *cmdutil.Access, s imagetag.Sorted) {
+func printSorted(w io.Writer, a *inputs.Access, s imagetag.Sorted) {
 	for i, l := range s.Lines {
 		if i > 0 {
 			fmt.Fprintln(w)

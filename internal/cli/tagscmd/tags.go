@@ -3,12 +3,13 @@ package tagscmd
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag"
 )
 
 // New is `refit tags`.
-func New(a *cmdutil.Access) *cobra.Command {
+func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "tags", Short: "Compare, plan and watch image tags",
 		Long: `A tag may move; a digest names one image. Follow the intermediate tag (2.6.2-rev1), run
@@ -29,5 +30,5 @@ func schemeFlag(c *cobra.Command) *string {
 
 func schemeOf(name string) (imagetag.Scheme, error) {
 	s, err := imagetag.ByName(name)
-	return s, cmdutil.UsageError(err)
+	return s, console.UsageError(err)
 }

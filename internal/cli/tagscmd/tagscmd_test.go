@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 type result struct {
@@ -22,13 +23,13 @@ func refit(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	root := &cobra.Command{Use: "refit", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(New(&cmdutil.Access{Out: &out, Err: &errOut}))
+	root.AddCommand(New(&inputs.Access{Out: &out, Err: &errOut}))
 	root.SetOut(&out)
 	root.SetErr(&errOut)
 	root.SetIn(strings.NewReader(stdin))
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
-	r := result{out: out.String(), err: errOut.String(), code: cmdutil.ExitCode(err)}
+	r := result{out: out.String(), err: errOut.String(), code: console.ExitCode(err)}
 	if err != nil {
 		r.err += err.Error()
 	}
@@ -62,7 +63,7 @@ func TestCompareSaysTheWordFirst(t *testing.T) {
 			t.Parallel()
 			r := refit(t, "", append([]string{"tags", "compare"}, c.args...)...)
 			words := strings.Fields(r.out)
-			if r.code != cmdutil.ExitOK || len(words) < 2 || words[0] != c.word {
+			if r.code != console.ExitOK || len(words) < 2 || words[0] != c.word {
 				t.Errorf("exit %d: %q %s; want %s first", r.code, r.out, r.err, c.word)
 			}
 			j := refit(t, "", append([]string{"tags", "compare", "-o", "json"}, c.args...)...)
@@ -85,7 +86,7 @@ func TestWrongCalls(t *testing.T) {
 		"an unknown format":   {"tags", "sort", "1", "-o", "xml"},
 		"a broken expression": {"tags", "sort", "1", "--scheme", "regexp:("},
 	} {
-		if r := refit(t, "", args...); r.code != cmdutil.ExitUsage || r.out != "" {
+		if r := refit(t, "", args...); r.code != console.ExitUsage || r.out != "" {
 			t.Errorf("%s: exit %d, %q %q", name, r.code, r.out, r.err)
 		}
 	}
@@ -105,11 +106,11 @@ func TestSort(t *testing.T) {
 	t.Parallel()
 	want := "2.6.2-rev9-b1\n2.6.2-rev10-b1\n"
 	r := refit(t, "latest\n2.6.2-rev10-b1\n\n2.6.2-rev9-b1\n2.6.2-rev0-b1\n", "tags", "sort")
-	if d := cmp.Diff(want, r.out); d != "" || r.code != cmdutil.ExitOK {
+	if d := cmp.Diff(want, r.out); d != "" || r.code != console.ExitOK {
 		t.Errorf("exit %d: %s", r.code, d)
 	}
 	if !strings.Contains(r.err, "floating tags") || !strings.Contains(r.err, "rev0") {
-		t.Errorf("what has no place is not told: %q", r.err)
+		t.Errorf("unsorted tags are not reported: %q", r.err)
 	}
 	r = refit(t, "", "tags", "sort", "-o", "json", "2.6.2-rev10-b1", "2.6.2-rev9-b1", "2.6-rev1-b1")
 	var v sortView

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -40,7 +41,7 @@ type trackView struct {
 	Status v1alpha1.ImageTrackStatus `json:"status"`
 }
 
-func newStatus(a *cmdutil.Access) *cobra.Command {
+func newStatus(a *inputs.Access) *cobra.Command {
 	var output *string
 	var patch bool
 	c := &cobra.Command{
@@ -49,9 +50,9 @@ func newStatus(a *cmdutil.Access) *cobra.Command {
 pending decisions. With a name, show all of that track: digests with their nodes, candidates with reasons, workloads. --patch
 prints the proposed patches for workloads that refit does not change.`,
 		Example: "  refit tags status\n  refit tags status shop-app --patch",
-		Args:    cmdutil.Args(cobra.MaximumNArgs(1)),
+		Args:    console.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, argv []string) error {
-			if err := cmdutil.CheckOutput(*output); err != nil {
+			if err := console.CheckOutput(*output); err != nil {
 				return err
 			}
 			api, err := a.Client()
@@ -69,13 +70,13 @@ prints the proposed patches for workloads that refit does not change.`,
 			for i := range tracks {
 				v.Tracks = append(v.Tracks, viewOf(&tracks[i]))
 			}
-			if !cmdutil.IsTable(*output) {
+			if !console.IsTable(*output) {
 				return render.Value(cmd.OutOrStdout(), *output, v)
 			}
 			return v.print(cmd.OutOrStdout(), len(argv) > 0, *output == render.Wide)
 		},
 	}
-	output = cmdutil.OutputFlag(c)
+	output = console.OutputFlag(c)
 	c.Flags().BoolVar(&patch, "patch", false, "print the patches that tracks propose")
 	return c
 }
@@ -84,7 +85,7 @@ prints the proposed patches for workloads that refit does not change.`,
 func tracksOf(ctx context.Context, api client.Client, names []string) ([]v1alpha1.ImageTrack, error) {
 	var l v1alpha1.ImageTrackList
 	if err := api.List(ctx, &l); err != nil {
-		return nil, cmdutil.ListError(err)
+		return nil, inputs.ListError(err)
 	}
 	sort.Slice(l.Items, func(i, j int) bool { return l.Items[i].Name < l.Items[j].Name })
 	if len(names) == 0 {
@@ -97,7 +98,7 @@ func tracksOf(ctx context.Context, api client.Client, names []string) ([]v1alpha
 		}
 		have = append(have, l.Items[i].Name)
 	}
-	return nil, cmdutil.UsageErrorf("ImageTrack %s not found; there are: %s", names[0], orNone(have))
+	return nil, console.UsageErrorf("ImageTrack %s not found; there are: %s", names[0], orNone(have))
 }
 
 func orNone(list []string) string {
@@ -201,7 +202,7 @@ func released(r *v1alpha1.TrackRelease) string {
 }
 
 // printPatches prints the proposed patches, each after the name of its workload.
-func printPatches(ctx context.Context, api client.Client, w io.Writer, a *cmdutil.Access, tracks []v1alpha1.ImageTrack) error {
+func printPatches(ctx context.Context, api client.Client, w io.Writer, a *inputs.Access, tracks []v1alpha1.ImageTrack) error {
 	found := false
 	for i := range tracks {
 		var cm corev1.ConfigMap

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
@@ -21,11 +22,11 @@ type acceptFlags struct {
 	withdraw       bool
 }
 
-func newAccept(a *cmdutil.Access) *cobra.Command {
+func newAccept(a *inputs.Access) *cobra.Command {
 	var f acceptFlags
 	names := make([]string, 0, len(gate.Checks()))
 	for _, c := range gate.Checks() {
-		if c.Never == "" {
+		if c.NeverAcceptable == "" {
 			names = append(names, c.Name)
 		}
 	}
@@ -50,23 +51,23 @@ refit gate lists the checks and their results.`,
 
 // riskFor returns the record of an accepted risk, or why it cannot be accepted.
 func riskFor(check string, f acceptFlags, now time.Time) (*v1alpha1.AcceptedRisk, error) {
-	c, known := gate.Find(check)
+	c, known := gate.FindCheck(check)
 	switch {
 	case !known:
-		return nil, cmdutil.UsageError(fmt.Errorf("the gate has no check %q; refit gate lists them", check))
+		return nil, console.UsageError(fmt.Errorf("the gate has no check %q; refit gate lists them", check))
 	case f.withdraw:
 		return nil, nil
-	case c.Never != "":
-		return nil, cmdutil.WithExit(cmdutil.ExitBlocked, fmt.Errorf("the risk of check %s cannot be accepted: %s", check, c.Never))
+	case c.NeverAcceptable != "":
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("the risk of check %s cannot be accepted: %s", check, c.NeverAcceptable))
 	case len(strings.TrimSpace(f.reason)) < 3:
-		return nil, cmdutil.UsageError(errors.New("--reason TEXT is missing: it is recorded in the update"))
+		return nil, console.UsageError(errors.New("--reason TEXT is missing: it is recorded in the update"))
 	case f.until <= 0:
-		return nil, cmdutil.UsageError(errors.New("--until DURATION is missing, for example 4h: an accepted risk has a deadline"))
+		return nil, console.UsageError(errors.New("--until DURATION is missing, for example 4h: an accepted risk has a deadline"))
 	}
 	return &v1alpha1.AcceptedRisk{Check: check, Reason: f.reason, Until: metav1.NewTime(now.Add(f.until).Truncate(time.Second))}, nil
 }
 
-func accept(ctx context.Context, a *cmdutil.Access, check string, f acceptFlags) error {
+func accept(ctx context.Context, a *inputs.Access, check string, f acceptFlags) error {
 	risk, err := riskFor(check, f, time.Now())
 	if err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 type drainFlags struct {
@@ -20,7 +21,7 @@ type drainFlags struct {
 	reset          bool
 }
 
-func newDrainOptions(a *cmdutil.Access) *cobra.Command {
+func newDrainOptions(a *inputs.Access) *cobra.Command {
 	var f drainFlags
 	c := &cobra.Command{
 		Use:   "drain-options [UPDATE]",
@@ -37,7 +38,7 @@ disruption budget. refit explain node/NAME shows the effect.`,
 				if err != nil {
 					return err
 				}
-				u, err := cmdutil.FindUpdate(cmd.Context(), cl, args)
+				u, err := inputs.FindUpdate(cmd.Context(), cl, args)
 				if err != nil {
 					return err
 				}
@@ -73,14 +74,14 @@ func (f drainFlags) check() error {
 			continue
 		}
 		if _, err := metav1.ParseToLabelSelector(s); err != nil {
-			return cmdutil.UsageError(fmt.Errorf("--%s %q is not a label selector: %w", name, s, err))
+			return console.UsageError(fmt.Errorf("--%s %q is not a label selector: %w", name, s, err))
 		}
 	}
 	if f.grace != 0 && f.grace < time.Second {
-		return cmdutil.UsageError(errors.New("--grace must be at least 1s: with 0 a pod would disappear from the API while it still runs"))
+		return console.UsageError(errors.New("--grace must be at least 1s: with 0 a pod would disappear from the API while it still runs"))
 	}
 	if f.timeout < 0 {
-		return cmdutil.UsageError(errors.New("--timeout must not be negative"))
+		return console.UsageError(errors.New("--timeout must not be negative"))
 	}
 	return nil
 }

@@ -11,22 +11,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
 )
 
-type drill struct {
-	*cmdutil.Access
+type drillCommand struct {
+	*inputs.Access
 	node, output string
 	run, yes     bool
 	timeout      time.Duration
 }
 
 // NewDrill returns the command.
-func NewDrill(a *cmdutil.Access) *cobra.Command {
-	d := &drill{Access: a}
+func NewDrill(a *inputs.Access) *cobra.Command {
+	d := &drillCommand{Access: a}
 	c := &cobra.Command{
 		Use:   "drill --node NODE",
 		Short: "Rehearse a power cut: does a node recover by itself?",
@@ -55,9 +56,9 @@ not recovered yet; 5 it recovered without some images.`,
 	return c
 }
 
-func (d *drill) showDrill(ctx context.Context) error {
+func (d *drillCommand) showDrill(ctx context.Context) error {
 	if !render.Known(d.output) {
-		return cmdutil.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", d.output))
+		return console.UsageError(fmt.Errorf("-o %s is not known: use table, wide, json or yaml", d.output))
 	}
 	c, err := d.Client()
 	if err != nil {
@@ -73,7 +74,7 @@ func (d *drill) showDrill(ctx context.Context) error {
 			return err
 		}
 		if !v.ComesBack {
-			return cmdutil.SilentExit(cmdutil.ExitBlocked)
+			return console.SilentExit(console.ExitBlocked)
 		}
 		return nil
 	}
@@ -85,28 +86,28 @@ func (d *drill) showDrill(ctx context.Context) error {
 
 // newDrillView returns the prediction.
 func newDrillView(f pin.StartFacts, nu *v1alpha1.NodeUpdate) render.DrillView {
-	v := render.DrillView{APIVersion: "refit.dev/drill/v1", Kind: "Drill", Node: f.Node, Start: pin.Foretell(f)}
+	v := render.DrillView{APIVersion: "refit.dev/drill/v1", Kind: "Drill", Node: f.Node, StartForecast: pin.PredictStart(f)}
 	if nu != nil {
 		v.LastStart = nu.Status.ColdStart
 	}
 	return v
 }
 
-func (d *drill) confirm(ctx context.Context, v render.DrillView) error {
+func (d *drillCommand) confirm(ctx context.Context, v render.DrillView) error {
 	if d.yes {
 		return nil
 	}
-	if err := cmdutil.RequireTerminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
+	if err := console.RequireTerminal(os.Stdin, "refit drill --run asks before it restarts a node"); err != nil {
 		return err
 	}
 	if err := render.Drill(d.Err, render.Table, v); err != nil {
 		return err
 	}
-	return cmdutil.Confirm(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and remove %s from its runtime?", v.Node, text.Count(len(v.Images), "image")))
+	return console.Confirm(ctx, os.Stdin, d.Err, fmt.Sprintf("\nRestart node %s now, without a drain, and remove %s from its runtime?", v.Node, text.Count(len(v.Images), "image")))
 }
 
 // runDrill requests the drill from the node's agent, and waits until the node recovers.
-func (d *drill) runDrill(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, v render.DrillView) error {
+func (d *drillCommand) runDrill(ctx context.Context, c client.Client, nu *v1alpha1.NodeUpdate, v render.DrillView) error {
 	begin := time.Now()
 	id := begin.UTC().Format("20060102T150405Z")
 	patch := client.MergeFrom(nu.DeepCopy())
@@ -127,7 +128,7 @@ func (d *drill) runDrill(ctx context.Context, c client.Client, nu *v1alpha1.Node
 				return err
 			}
 			if v.LastStart.Missing > 0 {
-				return cmdutil.SilentExit(cmdutil.ExitFailed)
+				return console.SilentExit(console.ExitFailed)
 			}
 			return nil
 		}
@@ -136,11 +137,11 @@ func (d *drill) runDrill(ctx context.Context, c client.Client, nu *v1alpha1.Node
 		case <-time.After(time.Second):
 		}
 	}
-	return cmdutil.WithExit(cmdutil.ExitInProgress, fmt.Errorf("node %s has not recovered after %s; `refit drill --node %s` shows its state", d.node, d.timeout, d.node))
+	return console.WithExit(console.ExitInProgress, fmt.Errorf("node %s has not recovered after %s; `refit drill --node %s` shows its state", d.node, d.timeout, d.node))
 }
 
 // hasRecovered reports whether the node has reported the drill and is Ready in another boot.
-func (d *drill) hasRecovered(ctx context.Context, c client.Client, id string, v *render.DrillView) bool {
+func (d *drillCommand) hasRecovered(ctx context.Context, c client.Client, id string, v *render.DrillView) bool {
 	var n corev1.Node
 	var nu v1alpha1.NodeUpdate
 	// The API server may be on this very node.

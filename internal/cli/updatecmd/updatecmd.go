@@ -13,15 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 // New returns the commands.
-func New(a *cmdutil.Access) []*cobra.Command {
+func New(a *inputs.Access) []*cobra.Command {
 	return []*cobra.Command{newPause(a, true), newPause(a, false), newRetry(a), newHold(a), newRelease(a), newAccept(a), newDrainOptions(a)}
 }
 
-func newPause(a *cmdutil.Access, pause bool) *cobra.Command {
+func newPause(a *inputs.Access, pause bool) *cobra.Command {
 	use, short, said := "resume [UPDATE]", "Resume a paused update", "resumed"
 	long := "Resume a paused update."
 	if pause {
@@ -40,7 +41,7 @@ func newPause(a *cmdutil.Access, pause bool) *cobra.Command {
 	}
 }
 
-func newRetry(a *cmdutil.Access) *cobra.Command {
+func newRetry(a *inputs.Access) *cobra.Command {
 	var node string
 	c := &cobra.Command{
 		Use: "retry [UPDATE]", Short: "Retry failed nodes of an update", Args: cobra.MaximumNArgs(1),
@@ -57,7 +58,7 @@ attempts limit the retries of each node. Nodes that have not failed do not chang
 // retry raises spec.retry of an update, or of one node of it.
 func retry(u *v1alpha1.ClusterUpdate, node string) (string, error) {
 	if u.Status.Phase == v1alpha1.PhaseDone {
-		return "", cmdutil.UsageError(fmt.Errorf("ClusterUpdate %s is done: there is nothing to retry", u.Name))
+		return "", console.UsageError(fmt.Errorf("ClusterUpdate %s is done: there is nothing to retry", u.Name))
 	}
 	if node == "" {
 		u.Spec.Retry++
@@ -74,12 +75,12 @@ func retry(u *v1alpha1.ClusterUpdate, node string) (string, error) {
 }
 
 // Change edits one update, the named or the current one, and prints the result.
-func Change(ctx context.Context, a *cmdutil.Access, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) error {
+func Change(ctx context.Context, a *inputs.Access, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	name, said, err := change(ctx, c, args, edit)
+	name, said, err := changeUpdate(ctx, c, args, edit)
 	if err != nil {
 		return err
 	}
@@ -87,12 +88,12 @@ func Change(ctx context.Context, a *cmdutil.Access, args []string, edit func(*v1
 	return nil
 }
 
-// change edits the current object and retries on a conflict. A list is written whole, so
+// changeUpdate edits the current object and retries on a conflict. A list is written whole, so
 // a stale copy must not replace another user's change. The controller's frequent writes of
 // the status must not make the command fail.
-func change(ctx context.Context, c client.Client, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) (name, said string, err error) {
+func changeUpdate(ctx context.Context, c client.Client, args []string, edit func(*v1alpha1.ClusterUpdate) (string, error)) (name, said string, err error) {
 	err = clientretry.RetryOnConflict(clientretry.DefaultBackoff, func() error {
-		u, err := cmdutil.FindUpdate(ctx, c, args)
+		u, err := inputs.FindUpdate(ctx, c, args)
 		if err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func change(ctx context.Context, c client.Client, args []string, edit func(*v1al
 	return name, said, err
 }
 
-func newHold(a *cmdutil.Access) *cobra.Command {
+func newHold(a *inputs.Access) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: "hold NODE --reason TEXT", Short: "Put a node on hold: no update starts on it", Args: cobra.ExactArgs(1),
@@ -121,7 +122,7 @@ when the node was released and updated too.
 The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node. refit shows it where the update waits.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return cmdutil.UsageError(errors.New("--reason TEXT is missing: other administrators see it while the node is on hold"))
+				return console.UsageError(errors.New("--reason TEXT is missing: other administrators see it while the node is on hold"))
 			}
 			return onNode(cmd.Context(), a, args[0], func(n *corev1.Node) string {
 				if n.Annotations == nil {
@@ -139,7 +140,7 @@ The reason is in the annotation ` + v1alpha1.AnnotationHold + ` of the Node. ref
 	return c
 }
 
-func newRelease(a *cmdutil.Access) *cobra.Command {
+func newRelease(a *inputs.Access) *cobra.Command {
 	return &cobra.Command{
 		Use: "release NODE", Short: "Release a node from hold", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -155,14 +156,14 @@ func newRelease(a *cmdutil.Access) *cobra.Command {
 	}
 }
 
-func onNode(ctx context.Context, a *cmdutil.Access, name string, edit func(*corev1.Node) string) error {
+func onNode(ctx context.Context, a *inputs.Access, name string, edit func(*corev1.Node) string) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
 	var n corev1.Node
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &n); apierrors.IsNotFound(err) {
-		return cmdutil.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
+		return console.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 	} else if err != nil {
 		return fmt.Errorf("cannot read node %s: %w", name, err)
 	}

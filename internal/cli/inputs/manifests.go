@@ -1,4 +1,4 @@
-package cmdutil
+package inputs
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -31,11 +32,11 @@ func ReadLintConfig(file string) (lint.Config, error) {
 		return lint.Config{}, nil
 	}
 	if err != nil {
-		return lint.Config{}, UsageError(err)
+		return lint.Config{}, console.UsageError(err)
 	}
 	c, err := lint.ReadConfig(data)
 	if err != nil {
-		return c, UsageError(fmt.Errorf("%s: %w", name, err))
+		return c, console.UsageError(fmt.Errorf("%s: %w", name, err))
 	}
 	return c, nil
 }
@@ -54,14 +55,14 @@ func ReadManifests(stdin io.Reader, paths []string) ([]lint.Object, error) {
 			}
 			objects, err := lint.Parse("stdin", data)
 			if err != nil {
-				return nil, UsageError(err)
+				return nil, console.UsageError(err)
 			}
 			all = append(all, objects...)
 			continue
 		}
 		objects, err := readFolder(p)
 		if err != nil {
-			return nil, UsageError(err)
+			return nil, console.UsageError(err)
 		}
 		all = append(all, objects...)
 	}
@@ -91,11 +92,21 @@ func readFolder(root string) ([]lint.Object, error) {
 	return all, err
 }
 
+// BundleError gives an error of opening a bundle its exit code. Several bundles on a medium are
+// no damage: the user names one of them.
+func BundleError(err error) error {
+	var several *bundlereader.SeveralError
+	if errors.As(err, &several) {
+		return console.UsageError(err)
+	}
+	return console.WithExit(console.ExitVerification, err)
+}
+
 // ReadBundleImages returns a bundle's images: digest by name, as runtimes write it.
 func ReadBundleImages(file string) (map[string]string, error) {
 	b, err := bundlereader.OpenPath(file)
 	if err != nil {
-		return nil, WithExit(ExitVerification, fmt.Errorf("bundle %s: %w", file, err))
+		return nil, BundleError(fmt.Errorf("bundle %s: %w", file, err))
 	}
 	defer b.Close()
 	return MergeImageNames(b.Header().Metadata.Images), nil

@@ -1,4 +1,4 @@
-package cmdutil
+package inputs
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/refit-dev/refit/internal/cli/console"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -77,12 +79,12 @@ func (o *Access) Client() (client.Client, error) {
 func ListError(err error) error {
 	var missing *meta.NoKindMatchError
 	if errors.As(err, &missing) {
-		if a, ok := areas.OfKind(missing.GroupKind.Kind); ok {
-			return WithExit(ExitBlocked, fmt.Errorf("kind %s is not installed in this cluster: run refit install, without --without %s if that left it out", missing.GroupKind.Kind, a.Name))
+		if a, ok := areas.AreaOfKind(missing.GroupKind.Kind); ok {
+			return console.WithExit(console.ExitBlocked, fmt.Errorf("kind %s is not installed in this cluster: run refit install, without --without %s if that left it out", missing.GroupKind.Kind, a.Name))
 		}
 	}
 	if meta.IsNoMatchError(err) {
-		return WithExit(ExitBlocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
+		return console.WithExit(console.ExitBlocked, errors.New("refit is not installed in this cluster: run refit install --from BUNDLE --ssh HOSTS"))
 	}
 	return fmt.Errorf("the API server did not answer: %w", err)
 }

@@ -1,9 +1,11 @@
-package cmdutil
+package inputs
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/refit-dev/refit/internal/cli/console"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,12 +43,12 @@ func FindUpdate(ctx context.Context, c client.Client, args []string) (*v1alpha1.
 		if u := ChooseUpdate(list.Items); u != nil {
 			return u, nil
 		}
-		return nil, UsageError(errors.New("there is no update: create one with refit plan --to BUNDLE"))
+		return nil, console.UsageError(errors.New("there is no update: create one with refit plan --to BUNDLE"))
 	}
 	for i := range list.Items {
 		if list.Items[i].Name == args[0] {
 			return &list.Items[i], nil
 		}
 	}
-	return nil, UsageError(fmt.Errorf("ClusterUpdate %q not found; see kubectl get clusterupdates", args[0]))
+	return nil, console.UsageError(fmt.Errorf("ClusterUpdate %q not found; see kubectl get clusterupdates", args[0]))
 }
