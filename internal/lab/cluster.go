@@ -36,6 +36,8 @@ type kubeadmValues struct {
 	Taints []string
 	// Alone: there are no workers, so the control planes run everybody's pods.
 	Alone bool
+	// Several: there are other API servers, so one that ends lets a load balancer notice.
+	Several bool
 }
 
 func (v kubeadmValues) fill(name string) ([]byte, error) {
@@ -56,7 +58,7 @@ func (l *Lab) kubeadmValues() (kubeadmValues, error) {
 	secret := hex.EncodeToString(random)
 	return kubeadmValues{Lab: l.Name, Version: l.Config.Version, Endpoint: l.Config.Endpoint,
 		Token: secret[64:70] + "." + secret[70:86], CertificateKey: secret[:64],
-		PodNetwork: podNetwork, ServiceNetwork: ServiceNetwork, Alone: len(l.Workers()) == 0}, nil
+		PodNetwork: podNetwork, ServiceNetwork: ServiceNetwork, Alone: len(l.Workers()) == 0, Several: len(l.Config.ControlPlanes) > 1}, nil
 }
 
 // of is v for the node with that number.

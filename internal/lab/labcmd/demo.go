@@ -11,13 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/refit-dev/refit/internal/cli/cmdutil"
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
 type demoFlags struct {
 	name, from, to, result string
+	controlPlane           string
 	nodes, controlPlanes   int
 	keep                   bool
 }
@@ -28,10 +30,10 @@ func newDemo() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Update a real cluster in place from one USB stick, without a registry",
-		Long: `Makes a cluster with real kubeadm at the older release and a running workload,
-puts a bundle of the newer release on a stick in one node, approves it, lets the
-nodes load, spread and pin it, opens the gate, updates every node, and shows what
-was measured. Needs root.
+		Long: `Create a cluster with real kubeadm at the older release and a running workload.
+		Insert a USB stick with a bundle of the newer release into one node, and approve it.
+		The nodes load, spread and pin it. Then update every node, and print the measurements.
+		Needs root.
 
 Exit codes: 0 everything was as promised, 5 something was not (the result says what).`,
 		Args: cobra.NoArgs,
@@ -43,6 +45,7 @@ Exit codes: 0 everything was as promised, 5 something was not (the result says w
 	fl.StringVar(&f.to, "to", "v1.36.3", "release the stick brings")
 	fl.IntVar(&f.nodes, "nodes", 3, "number of nodes, the first with the control plane")
 	fl.IntVar(&f.controlPlanes, "control-planes", 1, "how many of them run the control plane")
+	fl.StringVar(&f.controlPlane, "control-plane", "", "how the control plane is replaced, as spec.controlPlane of an UpdatePool: Together or Kubeadm (default: no pool)")
 	fl.StringVar(&f.result, "result", "", "write what was measured to this file as JSON")
 	fl.BoolVar(&f.keep, "keep", false, "leave the lab running")
 	return c
@@ -51,11 +54,11 @@ Exit codes: 0 everything was as promised, 5 something was not (the result says w
 func demo(cmd *cobra.Command, f demoFlags) error {
 	ctx := cmd.Context()
 	if err := lab.Preflight(); err != nil {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, err)
+		return console.WithExit(console.ExitBlocked, err)
 	}
-	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, Stick: fmt.Sprintf("n%d", min(2, f.nodes)), Out: cmd.ErrOrStderr()})
+	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, ControlPlane: v1alpha1.ControlPlaneMethod(f.controlPlane), MediumNode: fmt.Sprintf("n%d", min(2, f.nodes)), Out: cmd.ErrOrStderr()})
 	if err != nil {
-		return cmdutil.WithExit(cmdutil.ExitBlocked, err)
+		return console.WithExit(console.ExitBlocked, err)
 	}
 	r, err := s.Play(ctx)
 	if err == nil {
@@ -88,10 +91,10 @@ func demoResult(out io.Writer, file string, r scenario.Result, err error) error 
 		return werr
 	}
 	if err != nil {
-		return cmdutil.WithExit(cmdutil.ExitFailed, err)
+		return console.WithExit(console.ExitFailed, err)
 	}
 	if !r.OK {
-		return cmdutil.WithExit(cmdutil.ExitFailed, fmt.Errorf("not as promised: %v", r.Problems))
+		return console.WithExit(console.ExitFailed, fmt.Errorf("not as promised: %v", r.Problems))
 	}
 	return nil
 }

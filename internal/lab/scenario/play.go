@@ -9,13 +9,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// stickSlack is how much larger the stick is than the bundle: real sticks are.
-const stickSlack = 64 << 20
+// mediumSlack is how much larger the stick is than the bundle: real sticks are.
+const mediumSlack = 64 << 20
 
 // Play plays the story straight through and measures it.
 func (s *Scenario) Play(ctx context.Context) (Result, error) {
@@ -51,11 +52,14 @@ func (s *Scenario) Play(ctx context.Context) (Result, error) {
 
 // moveTo brings the bundle to the site and moves the cluster.
 func (s *Scenario) moveTo(ctx context.Context, b Bundle) (planDigest string, err error) {
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	if err != nil {
 		return "", err
 	}
 	if err := s.Install(ctx, b, device); err != nil {
+		return "", err
+	}
+	if err := s.createPool(ctx); err != nil {
 		return "", err
 	}
 	if err := s.Approve(ctx, b); err != nil {
@@ -65,27 +69,40 @@ func (s *Scenario) moveTo(ctx context.Context, b Bundle) (planDigest string, err
 	if err != nil {
 		return "", err
 	}
-	if err := s.Eject(ctx, s.Stick, device); err != nil {
+	if err := s.Eject(ctx, s.MediumNode, device); err != nil {
 		return "", fmt.Errorf("pulling the stick: %w", err)
 	}
 	s.report("the stick is removed; every node has pinned all it needs")
 	return planDigest, s.Apply(ctx)
 }
 
+// createPool makes a pool of all nodes, if the options want one.
+func (s *Scenario) createPool(ctx context.Context) error {
+	if s.ControlPlane == "" {
+		return nil
+	}
+	p := &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "all"}} // an empty selector takes every node
+	p.Spec.ControlPlane = s.ControlPlane
+	if err := s.Client.Create(ctx, p); err != nil {
+		return fmt.Errorf("pool of all nodes: %w", err)
+	}
+	return nil
+}
+
 // Insert writes a bundle onto a stick and plugs that into a node.
 func (s *Scenario) Insert(ctx context.Context, node string, b Bundle) (device string, err error) {
-	stick, err := s.makeStick(b)
+	medium, err := s.writeMedium(b)
 	if err != nil {
 		return "", err
 	}
-	return s.InsertFile(ctx, node, stick)
+	return s.InsertFile(ctx, node, medium)
 }
 
 // InsertFile plugs a file into a node.
 func (s *Scenario) InsertFile(ctx context.Context, node, file string) (device string, err error) {
 	device, err = s.Lab.Insert(ctx, node, file)
 	if err == nil {
-		s.sticks[device] = file
+		s.media[device] = file
 		s.report("the stick is in node %s as %s", node, device)
 	}
 	return device, err
@@ -93,8 +110,8 @@ func (s *Scenario) InsertFile(ctx context.Context, node, file string) (device st
 
 // Eject pulls a stick out of a node.
 func (s *Scenario) Eject(ctx context.Context, node, device string) error {
-	file := s.sticks[device]
-	delete(s.sticks, device)
+	file := s.media[device]
+	delete(s.media, device)
 	return s.Lab.Eject(ctx, node, file)
 }
 
@@ -103,7 +120,7 @@ func (s *Scenario) Install(ctx context.Context, b Bundle, device string) error {
 	return s.phase("install", func() error {
 		var hosts []string
 		for _, n := range s.Lab.Nodes() {
-			if n == s.Stick {
+			if n == s.MediumNode {
 				n += ":" + device
 			}
 			hosts = append(hosts, n)
@@ -239,7 +256,7 @@ func (s *Scenario) measureNode(ctx context.Context, n *corev1.Node, b Bundle) (N
 		return out, err
 	}
 	if h := nu.Status.Pins; h != nil {
-		out.BytesFromStick, out.BytesFromPeers = h.BytesFromMedia, h.BytesFromPeers
+		out.BytesFromMedium, out.BytesFromPeers = h.BytesFromMedia, h.BytesFromPeers
 	}
 	return out, nil
 }

@@ -39,8 +39,10 @@ type Options struct {
 	Later int
 	// OSImage that the workers boot, as lab.Options has it.
 	OSImage string
-	// Stick is the node that has the stick.
-	Stick string
+	// ControlPlane is spec.controlPlane of an UpdatePool for all nodes; "" makes no pool.
+	ControlPlane v1alpha1.ControlPlaneMethod
+	// MediumNode is the node that has the stick.
+	MediumNode string
 	// Refit is the program to run; refit-agent, refit-controller and refit-lab are next to
 	// it. The default is next to this program.
 	Refit string
@@ -61,7 +63,7 @@ type Scenario struct {
 	app        components.Image
 	started    time.Time
 	phases     map[string]float64
-	sticks     map[string]string // device to file
+	media      map[string]string // device to file
 	others     bool              // a lab of that name was there before: it is not ours to take away
 }
 
@@ -83,7 +85,7 @@ func New(o Options) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scenario{Options: o, work: work, started: time.Now(), phases: map[string]float64{}, sticks: map[string]string{}}, nil
+	return &Scenario{Options: o, work: work, started: time.Now(), phases: map[string]float64{}, media: map[string]string{}}, nil
 }
 
 // Path is a file in the scenario's work directory.

@@ -16,14 +16,14 @@ const (
 	to   = "v1.36.3"
 )
 
-// stick is the header of the bundle; nothing reads more of it.
-type stick struct {
+// simulatedMedium is the header of the bundle; nothing reads more of it.
+type simulatedMedium struct {
 	header []byte
 	digest string
 }
 
-// makeStick makes the header of a release with as many images as a small site has.
-func makeStick() (*stick, error) {
+// newMedium makes the header of a release with as many images as a small site has.
+func newMedium() (*simulatedMedium, error) {
 	m := &bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: "0.0.1", Name: "simulated", Version: to[1:], KubernetesVersion: to,
 		Platforms: []string{"linux/amd64"}, ChunkSize: bundle.DefaultChunkSize}
 	var table []byte
@@ -51,18 +51,18 @@ func makeStick() (*stick, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stick{raw, h.Digest}, nil
+	return &simulatedMedium{raw, h.Digest}, nil
 }
 
 // chunkServer answers the controller in the name of all nodes; they share a key.
 type chunkServer struct {
-	stick   *stick
+	medium  *simulatedMedium
 	key     string
 	address string
 	server  *http.Server
 }
 
-func serveChunks(s *stick) (*chunkServer, error) {
+func serveChunks(s *simulatedMedium) (*chunkServer, error) {
 	key, _, err := peerapi.NewKey()
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func serveChunks(s *stick) (*chunkServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve the bundle's header: %w", err)
 	}
-	c := &chunkServer{stick: s, key: id.PublicKey(), address: l.Addr().String()}
+	c := &chunkServer{medium: s, key: id.PublicKey(), address: l.Addr().String()}
 	c.server = peerapi.NewServer(peerapi.Handler(c, peerapi.Alive{Node: "simulated"}))
 	c.server.TLSConfig = id.ServerTLS(func(string) bool { return true })
 	go func() { _ = c.server.ServeTLS(l, "", "") }() // ends with Close
@@ -83,10 +83,10 @@ func serveChunks(s *stick) (*chunkServer, error) {
 }
 
 func (c *chunkServer) Header(digest string) ([]byte, error) {
-	if digest != c.stick.digest {
+	if digest != c.medium.digest {
 		return nil, peerapi.ErrNotHere
 	}
-	return c.stick.header, nil
+	return c.medium.header, nil
 }
-func (c *chunkServer) Have(string) ([]byte, error)       { return nil, peerapi.ErrNotHere }
-func (c *chunkServer) Chunk(string, int) ([]byte, error) { return nil, peerapi.ErrNotHere }
+func (c *chunkServer) Have(string) ([]byte, error)               { return nil, peerapi.ErrNotHere }
+func (c *chunkServer) Chunk(string, int, []byte) ([]byte, error) { return nil, peerapi.ErrNotHere }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // node is one simulated node: its agent and its kubelet.
@@ -23,13 +24,13 @@ type node struct {
 	mu sync.Mutex
 	// want is the NodeUpdate as it was seen last, nil before the first time.
 	want *v1alpha1.NodeUpdate
-	// kubelet version that runs, and whether the kubelet says Ready.
+	// kubelet version that runs, and whether the kubelet is Ready.
 	kubelet string
 	ready   bool
-	// told is what the Node says of both.
-	toldKubelet string
-	toldReady   bool
-	// run is what the agent works on, began when it began.
+	// reportedKubelet and reportedReady are the values last written to the Node.
+	reportedKubelet string
+	reportedReady   bool
+	// run is the agent's current run, began when it started.
 	run   *v1alpha1.NodeRun
 	began time.Time
 	// sent is the status that was written last, and when.
@@ -42,7 +43,7 @@ func drawn(o Options) []*node {
 	out := make([]*node, o.Nodes)
 	for i := range out {
 		r := rand.New(rand.NewPCG(o.Seed, uint64(i)))
-		out[i] = &node{name: fmt.Sprintf("node-%05d", i+1), kubelet: from, toldKubelet: from, ready: true, toldReady: true,
+		out[i] = &node{name: fmt.Sprintf("node-%05d", i+1), kubelet: from, reportedKubelet: from, ready: true, reportedReady: true,
 			takes: time.Duration((2 + 2*r.Float64()) / 3 * float64(o.Mean))}
 	}
 	return out
@@ -75,7 +76,7 @@ func (n *node) kubeConditions() []corev1.NodeCondition {
 	return out
 }
 
-// seen takes in what the watch brought.
+// seen records the NodeUpdate that the watch delivered.
 func (n *node) seen(nu *v1alpha1.NodeUpdate, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,13 +88,13 @@ func (n *node) seen(nu *v1alpha1.NodeUpdate, now time.Time) {
 	n.run, n.began = r, now
 }
 
-// The kubelet's part: it is restarted when the last step begins, which waits for
-// it, and says Ready again in the middle of that.
+// The kubelet restarts when the last step starts, which waits for it, and becomes Ready in
+// the middle of that step.
 func (n *node) restarted() float64 { return 1 - 1/float64(len(n.run.Steps)) }
 func (n *node) isReady() float64   { return 1 - 0.5/float64(len(n.run.Steps)) }
 
-// advance moves the node to where it is at this moment, and says when something
-// of it changes next; zero if nothing does by itself.
+// advance computes the node's state at this moment, and returns the time of its next
+// change; zero if nothing changes by itself.
 func (n *node) advance(now time.Time) (next time.Time) {
 	if n.run == nil || len(n.run.Steps) == 0 {
 		return time.Time{}
@@ -119,19 +120,19 @@ func (n *node) advance(now time.Time) (next time.Time) {
 	return n.began.Add(time.Duration(first * float64(n.takes)))
 }
 
-// status is what the agent says at this moment; hold counts a hold list.
+// status is what the agent reports at this moment; hold counts a hold list.
 func (n *node) status(now time.Time, c *chunkServer, device string, hold func(name string) (images, payloads int32)) *v1alpha1.NodeUpdateStatus {
-	st := &v1alpha1.NodeUpdateStatus{ObservedGeneration: n.want.Generation, Phase: "Idle", Message: "nothing is asked of this node",
-		Agent:       &v1alpha1.AgentInfo{Version: "0.1.0", Address: c.address, PublicKey: c.key, Updaters: []string{"kubeadm", "kubelet", "settle"}, Formats: model.ContentFormats()},
+	st := &v1alpha1.NodeUpdateStatus{ObservedGeneration: n.want.Generation, Phase: "Idle", Message: "no content or update is assigned to this node",
+		Agent:       &v1alpha1.AgentInfo{Version: "0.1.0", Address: c.address, PublicKey: c.key, Updaters: []string{"control-plane", "kubeadm", "kubelet", "settle"}, Formats: model.ContentFormats()},
 		Observed:    &v1alpha1.Observed{KubeletVersion: n.kubelet, KubeadmVersion: from, RuntimeName: "containerd", RuntimeVersion: "2.2.9", BootID: n.name, Architecture: "amd64", Config: n.want.Spec.Config},
 		FileSystems: []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 50 << 30, TotalBytes: 100 << 30}, {Name: "images", ID: "1", FreeBytes: 50 << 30, TotalBytes: 100 << 30}}}
 	for _, b := range n.want.Spec.Bundles {
-		if b.Digest == c.stick.digest {
+		if b.Digest == c.medium.digest {
 			st.Bundles = []string{b.Digest}
 		}
 	}
 	if device != "" {
-		m := v1alpha1.Medium{Device: device, Digest: c.stick.digest, Name: "simulated", Version: to[1:], State: v1alpha1.MediumFound}
+		m := v1alpha1.Medium{Device: device, Digest: c.medium.digest, Name: "simulated", Version: to[1:], State: v1alpha1.MediumFound}
 		if st.Bundles != nil {
 			m.State = v1alpha1.MediumCopied
 		}
@@ -140,7 +141,7 @@ func (n *node) status(now time.Time, c *chunkServer, device string, hold func(na
 	if name := n.want.Spec.Pins; name != "" {
 		images, payloads := hold(name)
 		st.Pins = &v1alpha1.PinStatus{Content: name, ImagesTotal: images, ImagesReady: images, ImagesPinned: images, PayloadsTotal: payloads, PayloadsReady: payloads}
-		st.Phase, st.Message = "Ready", fmt.Sprintf("%d images and %d payloads are held and pinned", images, payloads)
+		st.Phase, st.Message = "Ready", fmt.Sprintf("%s and %s are stored and pinned", text.Count(int(images), "image"), text.Count(int(payloads), "payload"))
 	}
 	n.runStatus(st, now)
 	st.Conditions = conditions(st)
@@ -166,7 +167,7 @@ func (n *node) runStatus(st *v1alpha1.NodeUpdateStatus, now time.Time) {
 	st.Run = r
 }
 
-// conditions as an agent says them.
+// conditions as an agent reports them.
 func conditions(st *v1alpha1.NodeUpdateStatus) []metav1.Condition {
 	busy := st.Phase == "Updating"
 	held := st.Pins != nil

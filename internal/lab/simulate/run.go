@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,7 +38,7 @@ type run struct {
 	fleet      *fleet
 	controller *controllerProcess
 	result     Result
-	stick      *stick
+	bundle     *simulatedMedium
 	refused    chan error
 
 	looks     *Looks
@@ -78,7 +79,7 @@ func (r *run) describe() {
 		Notes: []string{
 			"real: etcd (without fsync; both servers with GOGC=" + serversGC + " up to " + serversMemory + "), kube-apiserver with the Node authorizer, NodeRestriction and refit's policies, the controller in its own process",
 			"simulated: the nodes, in the process that measures: one watch and one connection for all, every write as its own node (impersonation), one key for all agents",
-			"a node pins at once, and has no pods, heartbeat or image list in its Node; its steps take a seeded time, even within a third of the mean; its kubelet writes twice",
+			"a node pins at once, and its Node has no pods, heartbeat or image list. Its steps take a seeded time, uniform within a third of the mean; its kubelet writes twice",
 			"the limit of decisions is on processorP99Seconds, their CPU time; p99Seconds and meanSeconds are wall clock time without requests, and include the wait for a busy core",
 		}}
 	r.result.Writes.Method = "apiserver_request_total of the API server, successful writes by verb and resource, differences between the marks; max of a node: its versions as the watches show them"
@@ -114,10 +115,10 @@ func (r *run) start(ctx context.Context, wg *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	if r.stick, err = makeStick(); err != nil {
+	if r.bundle, err = newMedium(); err != nil {
 		return err
 	}
-	chunks, err := serveChunks(r.stick)
+	chunks, err := serveChunks(r.bundle)
 	if err != nil {
 		return err
 	}
@@ -161,8 +162,8 @@ func (r *run) createCluster(ctx context.Context) error {
 	return nil
 }
 
-// join starts the controller and waits until every agent has its peers and all writes
-// have ended.
+// join starts the controller and waits until every agent has its peers and its right to
+// read them, and all writes have ended.
 func (r *run) join(ctx context.Context, _ *sync.WaitGroup) error {
 	var err error
 	if r.controller, err = newController(r.Options, r.servers.kubeconfig); err != nil {
@@ -174,8 +175,26 @@ func (r *run) join(ctx context.Context, _ *sync.WaitGroup) error {
 	quiet := 3*time.Second + time.Duration(r.Nodes)*time.Millisecond/2
 	return r.wait(ctx, func() (bool, string) {
 		joined, _, _, _, last, _ := r.fleet.seen.snapshot()
-		return joined >= r.Nodes && time.Since(last) > quiet, fmt.Sprintf("%d of %d agents have their peers", joined, r.Nodes)
+		if joined < r.Nodes || time.Since(last) <= quiet {
+			return false, fmt.Sprintf("%d of %d agents have their peers", joined, r.Nodes)
+		}
+		granted, err := r.grants(ctx)
+		return err == nil && granted >= r.Nodes, fmt.Sprintf("%d of %d nodes may read their NodeUpdate", granted, r.Nodes)
 	})
+}
+
+// grants counts the RoleBindings of refit-nodes.
+func (r *run) grants(ctx context.Context) (int, error) {
+	page := &metav1.PartialObjectMetadataList{}
+	page.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("RoleBindingList"))
+	if err := r.fleet.api.List(ctx, page, client.InNamespace(v1alpha1.NodesNamespace), client.Limit(1)); err != nil {
+		return 0, err
+	}
+	n := len(page.Items)
+	if page.RemainingItemCount != nil {
+		n += int(*page.RemainingItemCount)
+	}
+	return n, nil
 }
 
 // prepare plugs the stick in, approves it, and waits for the gate.
@@ -191,8 +210,8 @@ func (r *run) prepare(ctx context.Context, _ *sync.WaitGroup) error {
 	r.fleet.seen.mark()
 	r.fleet.plugIn()
 	for _, o := range []client.Object{
-		&v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "simulated"}, Spec: v1alpha1.BundleSpec{Digest: r.stick.digest}},
-		&v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: updateName}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: r.stick.digest, Start: v1alpha1.StartManual}},
+		&v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "simulated"}, Spec: v1alpha1.BundleSpec{Digest: r.bundle.digest}},
+		&v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: updateName}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: r.bundle.digest, Start: v1alpha1.StartManual}},
 	} {
 		if err := r.fleet.api.Create(ctx, o); err != nil {
 			return fmt.Errorf("make %s: %w", o.GetName(), err)
