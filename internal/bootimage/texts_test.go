@@ -1,13 +1,16 @@
 package bootimage
 
 import (
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/refit-dev/refit/test/results"
 )
+
+var update = flag.Bool("update", false, "write golden files")
 
 // Each decision with its whole message and fix.
 func TestDecisionMessages(t *testing.T) {
@@ -84,143 +87,13 @@ func TestDecisionMessages(t *testing.T) {
 			got = append(got, "- fix: "+d.Fix)
 		}
 	}
-	lines(t, `
-written: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-written, no OS: Write Outdated BootImageWritten ""
-- new is written instead of old
-same: Leave Current AsExpected ""
-- new machines start from the wanted image new (9.6.20251023-0)
-deleting: Leave Excluded BootImageExcluded ""
-- it is being deleted
-excluded: Leave Excluded BootImageExcluded ""
-- Windows
-- fix: declare its image in the MachineSource if updates are to judge it
-not wanted: Leave Unknown BootImageUnknown ""
-- no region
-- fix: say what is missing in the policy, the stream or the object
-newer OS: Leave Skipped BootImageNewer ""
-- its image old (9.8.20260101-0) is newer than new (9.6.20251023-0), which the stream wants
-- fix: bring the stream up to date, or set the image back yourself
-newer release: Leave Skipped BootImageNewer ""
-- its image old is newer than new (9.6.20251023-0), which the stream wants
-- fix: bring the stream up to date, or set the image back yourself
-newer release, wanted without OS: Leave Skipped BootImageNewer ""
-- its image old (9.4.20250101-0) is newer than new, which the stream wants
-- fix: bring the stream up to date, or set the image back yourself
-newer release, same OS: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.6.20251023-0)
-newer release, OS of another scheme: Leave Skipped BootImageNewer ""
-- its image old (3815.2.0) is newer than new (9.6.20251023-0), which the stream wants
-- fix: bring the stream up to date, or set the image back yourself
-the same OS and release: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.6.20251023-0)
-custom: Leave Skipped BootImageCustom ""
-- its image old (9.4.20250101-0) is of no stream; it is never overwritten
-- fix: list it in a BootImageStream, declare it in the MachineSource, or set adopt: true
-custom, not named: Leave Skipped BootImageCustom ""
-- it names no image, so its provider chooses one when a machine is made; it is never overwritten
-- fix: list it in a BootImageStream, declare it in the MachineSource, or set adopt: true
-not uploaded: Leave Outdated BootImageNotUploaded ""
-- it uses old (9.4.20250101-0); wanted is new (9.6.20251023-0), a file that nobody has said to be uploaded
-- fix: do what refit bootimage uploads prints
-too fresh: Leave Outdated BootImageTooFresh ""
-- it uses old (9.4.20250101-0); new (9.6.20251023-0) is wanted and not written yet: rule soak
-- fix: wait until the image is old enough, or waive the rule in the policy (spec.skew.waivers)
-owned: Say Skipped BootImageOwned ""
-- argocd writes it; it uses old (9.4.20250101-0), wanted is new (9.6.20251023-0)
-- fix: take over the patch: refit bootimage diff
-propose: Say Outdated BootImageOutdated ""
-- it uses old (9.4.20250101-0), wanted is new (9.6.20251023-0)
-- fix: take over the patch: refit bootimage diff
-observe: Leave Outdated BootImageOutdated ""
-- it uses old (9.4.20250101-0), wanted is new (9.6.20251023-0); the mode is Observe
-- fix: choose another mode in the policy, or write the image yourself: refit bootimage diff
-contested: Say Contested BootImageContested ""
-- new (9.6.20251023-0) was written 2 times and undone by script
-- fix: stop that writer, or set mode Propose; after a quiet time it is tried again
-contested, not named: Say Contested BootImageContested ""
-- new (9.6.20251023-0) was written 2 times and undone by somebody who is not named in managedFields
-- fix: stop that writer, or set mode Propose; after a quiet time it is tried again
-contested, at the end of the window: Say Contested BootImageContested ""
-- new (9.6.20251023-0) was written 2 times and undone by somebody who is not named in managedFields
-- fix: stop that writer, or set mode Propose; after a quiet time it is tried again
-not contested, after the window: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-contested, before the quiet time ends: Say Contested BootImageContested ""
-- new (9.6.20251023-0) was written 2 times and undone by somebody who is not named in managedFields
-- fix: stop that writer, or set mode Propose; after a quiet time it is tried again
-not contested, after the quiet time: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-user data: Leave Outdated UserDataUnusable ""
-- Secret x is no Ignition
-- fix: convert that Secret to Ignition version 3 yourself
-replaces: Leave Outdated WouldReplaceMachines ""
-- it uses old (9.4.20250101-0), wanted is new (9.6.20251023-0); writing it would replace machines that run, and mode NewMachinesOnly replaces none
-- fix: set the strategy OnDelete, or choose mode Piggyback or Roll
-drifts: Leave Outdated WouldReplaceMachines ""
-- it uses old (9.4.20250101-0), wanted is new (9.6.20251023-0); writing it would replace machines that run, and mode NewMachinesOnly replaces none
-- fix: hold drift back: a budget {nodes: "0", reasons: [Drifted]} in every NodePool that uses it; or choose mode Roll
-window: Stage Outdated BootImageStaged ""
-- new (9.6.20251023-0) is ready and waits for a window
-- fix: wait for the window, or change windows in the policy
-rolls: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-piggyback, harmless: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-piggyback, no version: Leave Outdated WouldReplaceMachines ""
-- it has no version that the image could be written with, and writing the image alone would replace machines
-- fix: choose mode NewMachinesOnly or Roll for it
-piggyback, staged: Stage Outdated BootImageStaged ""
-- new (9.6.20251023-0) is ready and is written together with the next version
-- fix: annotate it: refit.dev/wanted-version=VERSION
-piggyback, staged at the version: Stage Outdated BootImageStaged ""
-- new (9.6.20251023-0) is ready and is written together with the next version
-- fix: annotate it: refit.dev/wanted-version=VERSION
-piggyback, version: Write Outdated BootImageWritten "v1.36.3"
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0), together with version v1.36.3
-piggyback, version, same image: Write Current BootImageWritten "v1.36.3"
-- version v1.36.3 is written; the image is the wanted one
-piggyback, the version and the image are there: Leave Current AsExpected ""
-- new machines start from the wanted image new (9.6.20251023-0)
-piggyback, skew: Leave Outdated VersionSkew ""
-- version v1.38.0 that is asked for is more than one minor away from v1.35.4
-- fix: correct the annotation refit.dev/wanted-version
-piggyback, skew, same image: Leave Current VersionSkew ""
-- version v1.34.0 that is asked for is older than v1.35.4
-- fix: correct the annotation refit.dev/wanted-version
-piggyback, blocked: Leave Outdated BootImageTooOld ""
-- pool b is too old
-- fix: refit bootimage check --target v1.36.3
-piggyback, blocked at the version: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-piggyback, blocked, same image: Leave Current BootImageTooOld ""
-- pool b is too old
-- fix: refit bootimage check --target v1.36.3
-piggyback, skew, owned: Say Skipped BootImageOwned ""
-- argocd writes it; it uses old (9.4.20250101-0), wanted is new (9.6.20251023-0)
-- fix: take over the patch: refit bootimage diff
-piggyback, version, same image, owned: Leave Current AsExpected ""
-- new machines start from the wanted image new (9.6.20251023-0)
-another mode does not write the version: Leave Current AsExpected ""
-- new machines start from the wanted image new (9.6.20251023-0)
-another mode does not check the version: Write Outdated BootImageWritten ""
-- new (9.6.20251023-0) is written instead of old (9.4.20250101-0)
-`, got)
-}
-
-// lines compares a table with the text that stands in the test.
-func lines(t *testing.T, want string, got []string) {
-	t.Helper()
-	if diff := cmp.Diff(strings.Split(strings.TrimSpace(want), "\n"), got); diff != "" {
-		t.Error(diff)
-	}
+	results.CompareGolden(t, "testdata/decision-messages.golden", got, *update)
 }
 
 // The authority is written in each mode that writes, and in no other.
 func TestAuthorityByMode(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string]string{NewMachinesOnly: Write, Piggyback: Write, Roll: Write, Observe: Say, Propose: Say, "": Say} {
+	for mode, want := range map[string]string{NewMachinesOnly: Write, Piggyback: Write, Roll: Write, Observe: Suggest, Propose: Suggest, "": Suggest} {
 		if d := DecideAuthority(Authority{Mode: mode, Contest: Contest{Writes: 1}}); d.Action != want {
 			t.Errorf("mode %s: %s, want %s", mode, d.Action, want)
 		}
@@ -244,7 +117,7 @@ func TestCloneName(t *testing.T) {
 		if !ok || len(hash) != 10 || strings.Trim(hash, "0123456789abcdef") != "" {
 			t.Errorf("%s: %s", name, got)
 		}
-		if from, _ := Mark(c, "annotations", annotationCloned); from != name {
+		if from, _ := MetadataValue(c, "annotations", annotationCloned); from != name {
 			t.Errorf("%s is cloned from %s", name, from)
 		}
 	}
@@ -265,7 +138,7 @@ func TestUploadNames(t *testing.T) {
 	u := Upload{Platform: "openstack", Stream: "s", File: "f.qcow2", Version: "9.6", SHA256: "abc", Location: "https://e.test/f.qcow2",
 		Names: map[string]string{"imageRef": "", "name": "", "template": "", "id": "", "zone": "", "area": "", "kept": "x"}}
 	const declared = "refit bootimage uploaded 's' 'abc' --set 'area=AREA' --set 'id=ID' --set 'imageRef=refit-9.6' --set 'name=refit-9.6' --set 'template=refit-9.6' --set 'zone=ZONE'"
-	if got := u.declare(); got != declared {
+	if got := u.declareStep(); got != declared {
 		t.Error(got)
 	}
 	for name, c := range map[string]struct {
@@ -279,7 +152,7 @@ func TestUploadNames(t *testing.T) {
 	} {
 		x := u
 		c.change(&x)
-		if got := x.orcs(); got != c.want {
+		if got := x.usesORC(); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -302,11 +175,11 @@ func TestWithin(t *testing.T) {
 		`{"f:spec":{"f:replicas":{}},"f:template":{}}`: false,
 	} {
 		w := Writer{Name: "w", Applies: true, Fields: []byte(fields)}
-		if got := owns(w, [][]string{{"metadata"}, path}); got != want {
+		if got := ownsAny(w, [][]string{{"metadata"}, path}); got != want {
 			t.Errorf("%s: %t", fields, got)
 		}
 	}
-	if within(map[string]any{"f:spec": map[string]any{"f:x": map[string]any{}}}, nil) {
+	if containsPath(map[string]any{"f:spec": map[string]any{"f:x": map[string]any{}}}, nil) {
 		t.Error("no path is owned")
 	}
 }
@@ -331,12 +204,12 @@ func TestLastWriter(t *testing.T) {
 		"refit is passed over":     {[]Writer{w("early", 1, mine), w("refit", 9, mine)}, "early", 1},
 		"fields that are not JSON": {[]Writer{w("early", 1, mine), w("late", 9, []byte("{"))}, "early", 1},
 	} {
-		got, when := Last(c.writers, [][]string{{"spec", "image"}}, func(n string) bool { return n == "refit" })
+		got, when := LastForeignWriter(c.writers, [][]string{{"spec", "image"}}, func(n string) bool { return n == "refit" })
 		if got != c.want || !when.Equal(at.Add(time.Duration(c.minute)*time.Minute)) {
 			t.Errorf("%s: %s at %s", name, got, when)
 		}
 	}
-	if got, when := Last(nil, nil, nil); got != "" || !when.IsZero() {
+	if got, when := LastForeignWriter(nil, nil, nil); got != "" || !when.IsZero() {
 		t.Errorf("no writer: %s at %s", got, when)
 	}
 }

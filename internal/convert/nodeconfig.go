@@ -5,18 +5,23 @@ import (
 	"encoding/json"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
-// ConfigMaps gives a ConfigMap of the namespace refit-nodes, nil if there is none.
-type ConfigMaps func(ctx context.Context, name string) (*corev1.ConfigMap, error)
+// ConfigMap is the data of a ConfigMap. The agent has this in place of the type of core/v1: with one
+// type of that package, a program links them all.
+type ConfigMap struct {
+	Data       map[string]string `json:"data"`
+	BinaryData map[string][]byte `json:"binaryData"`
+}
 
-// NodeConfigSource makes plain values of a NodeConfig, with the contents of its files. What
-// is missing is one of its Problems.
+// ConfigMaps returns a ConfigMap in the namespace refit-nodes, nil if it does not exist.
+type ConfigMaps func(ctx context.Context, name string) (*ConfigMap, error)
+
+// NodeConfigSource converts a NodeConfig with the contents of its files. Missing contents are
+// listed in its Problems.
 func NodeConfigSource(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConfig) (nodeconfig.Source, error) {
 	s := nodeconfig.Source{Name: c.Name, SandboxImage: c.Spec.SandboxImage}
 	for i := range c.Spec.Files {
@@ -41,13 +46,13 @@ func NodeConfigSource(ctx context.Context, maps ConfigMaps, c *v1alpha1.NodeConf
 	configLists(c, &s)
 	if c.Spec.Kubelet != nil && len(c.Spec.Kubelet.Raw) > 0 {
 		if err := json.Unmarshal(c.Spec.Kubelet.Raw, &s.Kubelet); err != nil {
-			s.Problems = append(s.Problems, "spec.kubelet is no object: "+err.Error())
+			s.Problems = append(s.Problems, "spec.kubelet is not an object: "+err.Error())
 		}
 	}
 	return s, nil
 }
 
-// configLists are what has no files.
+// configLists converts the settings that have no file contents.
 func configLists(c *v1alpha1.NodeConfig, s *nodeconfig.Source) {
 	for _, f := range c.Spec.Fields {
 		s.Fields = append(s.Fields, model.ConfigField(f))
@@ -66,7 +71,7 @@ func configLists(c *v1alpha1.NodeConfig, s *nodeconfig.Source) {
 	}
 }
 
-// configFile is a file without the bytes that come from here.
+// configFile converts a file without its contents.
 func configFile(f *v1alpha1.NodeFile) model.ConfigFile {
 	cf := model.ConfigFile{Path: f.Path, Mode: 0o644, Owner: orDefault(f.Owner, "root"), Group: orDefault(f.Group, "root"), Absent: f.Absent,
 		Disruption: model.Disruption(f.Disruption), Units: slices.Clone(f.Units)}

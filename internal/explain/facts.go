@@ -32,6 +32,8 @@ type Update struct {
 	FinishedAt time.Time
 	// Earliest and Latest are the forecast of its end, zero if unknown.
 	Earliest, Latest time.Time
+	// FromLab says that the forecast is by the times of refit's lab.
+	FromLab bool
 	// Away is how long the API server was unavailable while nodes were updated, Longest
 	// the longest stretch, in seconds.
 	Away, Longest int64

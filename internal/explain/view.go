@@ -30,9 +30,10 @@ type View struct {
 	NodesTotal int    `json:"nodesTotal"`
 	Elapsed    int64  `json:"elapsedSeconds,omitempty"`
 	// DoneEarliest and DoneLatest: when it is expected to be done, learned from this
-	// cluster's own nodes.
+	// cluster's own nodes, or by the times of refit's lab.
 	DoneEarliest time.Time `json:"doneEarliest,omitzero"`
 	DoneLatest   time.Time `json:"doneLatest,omitzero"`
+	DoneFromLab  bool      `json:"doneFromLab,omitempty"`
 	// Left is the same as a time from now, for people.
 	Left string `json:"-"`
 	// Away is how long the API server was unavailable while nodes were updated, Longest
@@ -60,7 +61,7 @@ func Make(f Facts) View {
 	v.Waiting, v.MoreWaits = u.Blockers, max(0, u.BlockerCount-len(u.Blockers))
 	v.Elapsed, v.Warnings = elapsed(u, f.Now), u.Warnings
 	v.Away, v.Longest = u.Away, u.Longest
-	v.DoneEarliest, v.DoneLatest, v.Left = u.Earliest, u.Latest, left(u, f.Now)
+	v.DoneEarliest, v.DoneLatest, v.DoneFromLab, v.Left = u.Earliest, u.Latest, u.FromLab, left(u, f.Now)
 	describeUpdate(&v, f)
 	return v
 }
@@ -88,10 +89,14 @@ func left(u *Update, now time.Time) string {
 		return ""
 	}
 	from, to := minutes(u.Earliest.Sub(now)), minutes(u.Latest.Sub(now))
-	if from == to {
-		return "about " + span(to) + " left"
+	out := "about " + span(to) + " left"
+	if from != to {
+		out = "about " + span(from) + " to " + span(to) + " left"
 	}
-	return "about " + span(from) + " to " + span(to) + " left"
+	if u.FromLab {
+		out += " by the times of refit's lab"
+	}
+	return out
 }
 
 // minutes rounds a duration to minutes, at least one: a late update is not done.

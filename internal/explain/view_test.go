@@ -80,8 +80,9 @@ func TestLeft(t *testing.T) {
 		"a range":          {20 * time.Minute, 85 * time.Minute, "about 20m to 1h25m left"},
 		"one and the same": {5 * time.Minute, 5*time.Minute + 10*time.Second, "about 5m left"},
 		"late":             {-time.Hour, -time.Minute, "about 1m left"},
+		"a first update":   {2 * time.Minute, 9 * time.Minute, "about 2m to 9m left by the times of refit's lab"},
 	} {
-		u := &Update{Phase: "Updating", Earliest: now.Add(tc.from), Latest: now.Add(tc.to), Away: 42, Longest: 40}
+		u := &Update{Phase: "Updating", FromLab: strings.HasPrefix(name, "a first"), Earliest: now.Add(tc.from), Latest: now.Add(tc.to), Away: 42, Longest: 40}
 		v := Make(Facts{Now: now, Update: u})
 		if v.Left != tc.want || !v.DoneLatest.Equal(u.Latest) || v.Away != 42 || v.Longest != 40 {
 			t.Errorf("%s: %q %+v", name, v.Left, v)

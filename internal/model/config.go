@@ -29,16 +29,16 @@ type NodeConfig struct {
 	Kubelet string `json:"kubelet,omitempty"`
 	// Certificates by name.
 	Certificates []ConfigCertificate `json:"certificates,omitempty"`
-	// SandboxImage of the container runtime, empty if nobody wants one.
+	// SandboxImage of the container runtime; empty leaves it as it is.
 	SandboxImage string `json:"sandboxImage,omitempty"`
 	// External are fields that external updaters change, by path.
 	External []ConfigField `json:"external,omitempty"`
 	// Packages come with the OS image; nothing installs them on a node that runs.
 	Packages []string `json:"packages,omitempty"`
-	// Drift is what becomes of what somebody changed on the node: empty, DriftRepair or
-	// DriftIgnore.
+	// Drift is the policy for changes on the node that refit did not make: empty,
+	// DriftRepair or DriftIgnore.
 	Drift string `json:"drift,omitempty"`
-	// OS is what the node is to boot; nil if nobody wants anything of it.
+	// OS is what the node is to boot; nil leaves it as it is.
 	OS *ConfigOS `json:"os,omitempty"`
 }
 
@@ -59,14 +59,13 @@ type ConfigOS struct {
 	// SoftReboot permits a restart of user space alone, where the host can.
 	SoftReboot bool `json:"softReboot,omitempty"`
 	// ReadySeconds is how long the node may take to be Ready with a new image before it
-	// goes back; 0 is OSReadySeconds.
+	// rolls back; 0 is OSReadySeconds.
 	ReadySeconds int32 `json:"readySeconds,omitempty"`
 	// Note says in words that a newer image is not booted, and why; empty for none.
 	Note string `json:"note,omitempty"`
 }
 
-// OSReadySeconds is how long a node may take to be Ready with a new OS image, if nobody
-// says otherwise.
+// OSReadySeconds is the default time for a node to be Ready with a new OS image.
 const OSReadySeconds = 600
 
 // ReadyWithin is how long the node may take to be Ready with a new image, in seconds.
@@ -118,21 +117,22 @@ type ConfigFile struct {
 	// Disruption of a change of this file; Units are reloaded or restarted then.
 	Disruption Disruption `json:"disruption"`
 	Units      []string   `json:"units,omitempty"`
-	// InImage: the file lies below /usr and comes with the OS image alone. A node
-	// verifies it and never writes it.
+	// InImage: the file is below /usr and comes with the OS image alone. A node verifies
+	// it and never writes it.
 	InImage bool `json:"inImage,omitempty"`
 	// Stale: the file is absent because it would hide what the OS image has in /usr. A
 	// node removes it only if refit wrote it; another's is drift.
 	Stale bool `json:"stale,omitempty"`
-	// AsImage: what refit wrote over the booted image's file is given back; another's stays.
+	// AsImage: a file that refit wrote over the booted image's file is restored; a file of
+	// another writer stays.
 	AsImage bool `json:"asImage,omitempty"`
 	// Own: refit chose the path, from the name of a unit. It is known while a
 	// configuration is made and is not part of it.
 	Own bool `json:"-"`
 }
 
-// Twin is where an OS image has what a path of /etc/systemd/system would hide.
-func Twin(etc string) string {
+// ImageUnitPath is where an OS image has what a path of /etc/systemd/system would hide.
+func ImageUnitPath(etc string) string {
 	return "/usr/lib/systemd/system/" + strings.TrimPrefix(etc, "/etc/systemd/system/")
 }
 
@@ -172,10 +172,10 @@ type ConfigCertificate struct {
 	DaysLeft  int    `json:"daysLeft,omitempty"`
 }
 
-// Wants says in words what is asked of a certificate; it is the field's value
+// Requirement says in words what is asked of a certificate; it is the field's value
 // when the certificate is so. A certificate that is not so has its days as
 // value, which begin with a digit and so come before these words.
-func (c ConfigCertificate) Wants() string {
+func (c ConfigCertificate) Requirement() string {
 	var parts []string
 	if c.NotBefore != "" {
 		parts = append(parts, "made on "+c.NotBefore+" or later")
@@ -201,25 +201,29 @@ const (
 	// FieldDriftPolicy is NodeConfig.Drift as the agent follows it.
 	FieldDriftPolicy = "drift/policy"
 	// FieldOSDrift begins the fields of what is not as the OS image has it; the kind
-	// follows. FieldOSLeft is the digest that refit had booted and that is wanted still,
-	// if somebody took the node back from it. FieldOSFailed is why the node went back by
-	// itself from the image that is wanted still.
+	// follows. FieldOSLeft is the desired digest that refit had booted, if an
+	// administrator rolled the node back from it. FieldOSFailed is why the node rolled
+	// itself back from the desired image.
 	FieldOSDrift  = "os/drift/"
 	FieldOSLeft   = "os/left"
 	FieldOSFailed = "os/failed"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"
-	// FieldOSPrepared is the name of the configuration whose image lies ready before
-	// the node is taken, or ValueNone; an agent that prepares none does not say it.
-	// FieldOSProblem says why it does not lie ready.
-	FieldOSPrepared      = "os/prepared"
-	FieldOSProblem       = "os/prepare-problem"
+	// FieldOSPrepared is the name of the configuration whose image is staged before the
+	// node is cordoned, or ValueNone; an agent that stages none does not report it.
+	// FieldOSProblem is why it is not staged.
+	FieldOSPrepared = "os/prepared"
+	FieldOSProblem  = "os/prepare-problem"
+	// FieldManifestChanges names what in the static pods of the control plane differs from
+	// kubeadm's manifests. FieldManifestProblem is why kubeadm's dry run writes none.
+	FieldManifestChanges = "control-plane/manifest-changes"
+	FieldManifestProblem = "control-plane/manifest-problem"
 	FieldKernelArguments = "os/kernel-arguments"
 )
 
-// Values of fields: kernel arguments if refit wants none, and what is not there; a file that
-// must not be there and is not; one that is as the booted image has it.
+// Values of fields: no kernel arguments of refit, or an absent part; a file that must be
+// absent and is; a file as the booted image has it.
 const (
 	ValueNone    = "none"
 	ValueAbsent  = "absent"
@@ -256,8 +260,8 @@ func (f ConfigFile) Content() string {
 	return DigestOf(f.Data)
 }
 
-// MaxFile is how large a file of a configuration may be, in bytes: what it
-// replaces is kept beside it.
+// MaxFile is how large a file of a configuration may be, in bytes: the replaced file is
+// kept next to it.
 const MaxFile = 8 << 20
 
 // Fields are the node's fields as this configuration wants them.
@@ -270,7 +274,7 @@ func (c NodeConfig) Fields() map[string]string {
 		out[FieldUnit+u.Name] = u.State
 	}
 	for _, k := range c.Certificates {
-		out[FieldCertificate+k.Name] = k.Wants()
+		out[FieldCertificate+k.Name] = k.Requirement()
 	}
 	if c.Kubelet != "" {
 		out[FieldKubelet] = DigestOf([]byte(c.Kubelet))
@@ -290,9 +294,9 @@ func (c NodeConfig) Fields() map[string]string {
 	return out
 }
 
-// Disrupts is what a change of one of the configuration's fields does to the
+// DisruptionOf is what a change of one of the configuration's fields does to the
 // node; DisruptionNone for a field that is not its own.
-func (c NodeConfig) Disrupts(field string) Disruption {
+func (c NodeConfig) DisruptionOf(field string) Disruption {
 	for _, f := range c.Files {
 		if field == FieldFile+f.Path {
 			return f.Disruption
@@ -326,8 +330,8 @@ func (c NodeConfig) JSON() []byte {
 	return b
 }
 
-// kept are directories whose content belongs to somebody else.
-var kept = []struct{ dir, why string }{
+// protectedDirs are directories whose content belongs to another component.
+var protectedDirs = []struct{ dir, why string }{
 	{"/etc/kubernetes", "kubeadm's: certificates, kubeconfigs and static pods are changed by their own updaters"},
 	{"/var/lib/etcd", "etcd's data"},
 	{"/var/lib/kubelet", "the kubelet's state; its configuration is spec.kubelet"},
@@ -345,14 +349,14 @@ var kept = []struct{ dir, why string }{
 	{"/sys", "the kernel's"},
 	{"/dev", "the kernel's"},
 	{"/run", "gone after a reboot"},
-	{"/tmp", "gone after a reboot, and anybody may write there"},
-	{"/var/tmp", "anybody may write there"},
+	{"/tmp", "gone after a reboot, and every user may write there"},
+	{"/var/tmp", "every user may write there"},
 }
 
-// KeptPath says why a file may not be put at a path, "" if it may. The same
+// ProtectedPath says why a file may not be put at a path, "" if it may. The same
 // rule holds when the configuration is rendered and on the node, where it is
 // asked again of the path behind symbolic links.
-func KeptPath(p string) string {
+func ProtectedPath(p string) string {
 	switch {
 	case !strings.HasPrefix(p, "/"):
 		return "it is not absolute"
@@ -361,7 +365,7 @@ func KeptPath(p string) string {
 	case strings.ContainsAny(p, "\x00\n"):
 		return "it has characters that no path should have"
 	}
-	for _, k := range kept {
+	for _, k := range protectedDirs {
 		if p == k.dir || strings.HasPrefix(p, k.dir+"/") {
 			return k.dir + " is " + k.why
 		}
@@ -372,29 +376,29 @@ func KeptPath(p string) string {
 	return ""
 }
 
-// seenBelow are directories of the kernel that may be looked at, if not written.
-var seenBelow = []string{"/sys/", "/proc/", "/run/"}
+// readableDirs are directories of the kernel that may be read, but not written.
+var readableDirs = []string{"/sys/", "/proc/", "/run/"}
 
-// UnseenPath says why a file may not be looked at for a field, "" if it may: what
-// it holds is published in the node's status.
-func UnseenPath(p string) string {
-	for _, d := range seenBelow {
+// UnreadablePath says why a file may not be read for a field, "" if it may: what it holds
+// is published in the node's status.
+func UnreadablePath(p string) string {
+	for _, d := range readableDirs {
 		if strings.HasPrefix(p, d) && path.Clean(p) == p && !strings.HasPrefix(p, "/run/refit") {
 			return ""
 		}
 	}
-	return KeptPath(p)
+	return ProtectedPath(p)
 }
 
-// keptUnits may not be disabled or masked: the node would be lost.
-var keptUnits = []string{"kubelet.service", "containerd.service", "crio.service", "dbus.service", "systemd-journald.service"}
+// protectedUnits may not be disabled or masked: the node would be lost.
+var protectedUnits = []string{"kubelet.service", "containerd.service", "crio.service", "dbus.service", "systemd-journald.service"}
 
-// KeptUnit says why a unit may not be brought into a state, "" if it may.
-func KeptUnit(name, state string) string {
+// ProtectedUnit says why a unit may not be brought into a state, "" if it may.
+func ProtectedUnit(name, state string) string {
 	switch {
 	case strings.HasPrefix(name, "refit-"):
 		return "it is refit's own"
-	case state != UnitEnabled && slices.Contains(keptUnits, name):
+	case state != UnitEnabled && slices.Contains(protectedUnits, name):
 		return "the node needs it"
 	}
 	return ""

@@ -25,6 +25,9 @@ const (
 // rendered configuration.
 const ParamConfig = "config"
 
+// ParamPatches is the parameter that names the directory of kubeadm's patches on the node.
+const ParamPatches = "patches"
+
 // Step is one updater's share of one node's plan.
 type Step struct {
 	// ID is unique in the node's plan, for example "kubeadm".

@@ -20,8 +20,8 @@ import (
 // files (~/.docker/config.json or $DOCKER_CONFIG, ${XDG_RUNTIME_DIR}/containers/auth.json).
 type Registries struct {
 	puller *remote.Puller
-	// elsewhere says where images may be read, nil where they are called.
-	elsewhere *MirrorConfig
+	// mirrors are the places from which images may be read; nil reads each from its own.
+	mirrors *MirrorConfig
 }
 
 // NewRegistries prepares access; nothing is connected yet.
@@ -33,8 +33,8 @@ func NewRegistries() (*Registries, error) {
 	return &Registries{puller: p}, nil
 }
 
-// NewRegistriesWith is NewRegistries with other credentials and another transport
-// (nil: the usual one).
+// NewRegistriesWith is NewRegistries with other credentials and another transport (nil: the
+// usual one).
 func NewRegistriesWith(keys authn.Keychain, over http.RoundTripper) (*Registries, error) {
 	options := []remote.Option{remote.WithAuthFromKeychain(keys), remote.WithUserAgent("refit")}
 	if over != nil {
@@ -47,19 +47,18 @@ func NewRegistriesWith(keys authn.Keychain, over http.RoundTripper) (*Registries
 	return &Registries{puller: p}, nil
 }
 
-// Through is the same, that looks for images where a registries.conf says; nil says nothing.
-func (r *Registries) Through(c *MirrorConfig) *Registries { return &Registries{r.puller, c} }
+// WithMirrors is the same, with the mirrors of a registries.conf; nil means no mirrors.
+func (r *Registries) WithMirrors(c *MirrorConfig) *Registries { return &Registries{r.puller, c} }
 
-// Open resolves a reference to its digest now; the image is fetched by that
-// digest, so a tag that moves meanwhile does no harm. A reference with both
-// must have the tag's name and the digest's bytes. From wherever it is read, it is called
-// as it was asked for.
+// Open resolves a reference to its digest now. The image is fetched by that digest, so a tag
+// that moves meanwhile does no harm. A reference with both must have the tag's name and the
+// digest's bytes. The image keeps the requested name, also if a mirror serves it.
 func (r *Registries) Open(ctx context.Context, ref string) (Root, error) {
 	imageName, dgst, err := ParseName(ref)
 	if err != nil {
 		return Root{}, err
 	}
-	places, err := r.elsewhere.Places(Repository(imageName), dgst != "")
+	places, err := r.mirrors.Places(Repository(imageName), dgst != "")
 	if err != nil {
 		return Root{}, fmt.Errorf("image %s: %w", ref, err)
 	}
@@ -70,19 +69,19 @@ func (r *Registries) Open(ctx context.Context, ref string) (Root, error) {
 			root.Name = imageName
 			return root, nil
 		}
-		failed = worse(failed, fmt.Errorf("image %s at %s: %w", ref, p.Repository, err))
+		failed = joinErrors(failed, fmt.Errorf("image %s at %s: %w", ref, p.Repository, err))
 	}
 	return Root{}, failed
 }
 
-// worse of what went wrong at several places: what may pass comes first, since the image
-// may be there.
-func worse(before, now error) error {
-	var p passingError
+// joinErrors joins the errors of several places. A transient one comes first, since the
+// image may be there.
+func joinErrors(before, now error) error {
+	var p transientError
 	switch {
 	case before == nil:
 		return now
-	case errors.As(Passing(before), &p) && !errors.As(Passing(now), &p):
+	case errors.As(Transient(before), &p) && !errors.As(Transient(now), &p):
 		return fmt.Errorf("%w; %s", before, now.Error())
 	}
 	return fmt.Errorf("%w; before that: %s", now, before.Error())
@@ -116,8 +115,11 @@ type remoteStore struct {
 
 func (s *remoteStore) String() string { return s.repo.Name() }
 
-// Remote tells that a failed read may be tried again.
+// Remote reports that a failed read may be retried.
 func (s *remoteStore) Remote() bool { return true }
+
+// Verifies: the registry client compares blobs with the digest that it asked for.
+func (s *remoteStore) Verifies() bool { return true }
 
 func (s *remoteStore) Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	ref := s.repo.Digest(d.Digest.String())
@@ -143,7 +145,7 @@ func isManifest(mediaType string) bool {
 	return strings.HasPrefix(mediaType, dockerSchema1)
 }
 
-// IsRemote reports whether a store is a registry, whose failures may pass.
+// IsRemote reports whether a store is a registry, whose failures may be transient.
 func IsRemote(s Store) bool {
 	r, ok := s.(interface{ Remote() bool })
 	return ok && r.Remote()

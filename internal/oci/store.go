@@ -10,13 +10,20 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Store opens blobs. What it returns is not checked yet.
+// Store opens blobs. Its bytes are not verified.
 type Store interface {
 	// Open streams the blob of a descriptor; the error satisfies
 	// errors.Is(err, fs.ErrNotExist) if the store does not have it.
 	Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
-	// String says where it is, for messages.
+	// String is its location, for messages.
 	String() string
+}
+
+// Verifies reports whether a store compares every blob with its digest while it is read: other
+// bytes end in an error instead of io.EOF.
+func Verifies(s Store) bool {
+	v, ok := s.(interface{ Verifies() bool })
+	return ok && v.Verifies()
 }
 
 // Root is one image name and the place of the image.
@@ -25,7 +32,7 @@ type Root struct {
 	Name string
 	Bare bool
 	Desc ocispec.Descriptor
-	// Group the image was in, "" if the source knows none.
+	// Group of the image, "" if the source has none.
 	Group string
 	// Sparse allows an index to list platforms that the store does not have.
 	Sparse bool
@@ -35,7 +42,7 @@ type Root struct {
 // maxManifest bounds manifests, indexes and configs in bytes.
 const maxManifest = 8 << 20
 
-// Fetch reads a small blob and checks it against its descriptor.
+// Fetch reads a small blob and verifies it against its descriptor.
 func Fetch(ctx context.Context, s Store, d ocispec.Descriptor) ([]byte, error) {
 	if d.Size > maxManifest || d.Size < 0 {
 		return nil, fmt.Errorf("%s: blob %s has %d bytes, more than the %d allowed for a manifest", s, d.Digest, d.Size, maxManifest)
@@ -43,7 +50,7 @@ func Fetch(ctx context.Context, s Store, d ocispec.Descriptor) ([]byte, error) {
 	var b []byte
 	err := Retry(ctx, s, func() (err error) {
 		b, err = readBlob(ctx, s, d)
-		return Passing(err)
+		return Transient(err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: blob %s: %w", s, d.Digest, err)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Phase of a build. The last three are ends: nothing changes after them.
+// Phase of a build. The last three are final.
 type Phase string
 
 // Phases.
@@ -21,62 +21,60 @@ const (
 	Interrupted Phase = "Interrupted"
 )
 
-// Ended reports whether a phase is an end.
+// Ended reports whether a phase is final.
 func (p Phase) Ended() bool { return p == Succeeded || p == Failed || p == Interrupted }
 
-// Build is one build there is.
+// Build is an existing build.
 type Build struct {
 	Name   string
 	Inputs Inputs
 	Phase  Phase
-	// Digest of the image, if it succeeded; Message says why it failed.
+	// Digest of the image, if the build succeeded; Message is why it failed.
 	Digest, Message string
-	// Manifests under an index: a node may say that it has one of them.
+	// Manifests of an image index: a node may report one of these digests.
 	Manifests []string
-	// Made is when it was created.
-	Made time.Time
-	// Going: it is being deleted.
-	Going bool
+	CreatedAt time.Time
+	// Deleting: it has a deletion timestamp.
+	Deleting bool
 }
 
 // Answer of a registry about an image.
 type Answer string
 
-// Answers. Unasked is none yet.
+// Answers. Unasked: the registry was not asked yet.
 const (
-	Unasked Answer = ""
-	Present Answer = "present"
-	Absent  Answer = "absent"
-	Denied  Answer = "denied"
-	Away    Answer = "away"
+	Unasked     Answer = ""
+	Present     Answer = "present"
+	Absent      Answer = "absent"
+	Denied      Answer = "denied"
+	Unreachable Answer = "away"
 )
 
-// Situation is all that is decided on, for one pool.
+// Situation has the inputs of a decision for one pool.
 type Situation struct {
 	Wanted Inputs
 	// Builds of the OSImage.
 	Builds []Build
-	// Current is the name of the build that the pool has, empty for none.
+	// Current is the name of the pool's build, empty for none.
 	Current string
-	// Live: the pool's image differs from what is wanted only in what is changed
-	// without a reboot; LiveWhy says in what.
+	// Live: the wanted inputs differ from the pool's image only in parts that agents change
+	// without a reboot; LiveWhy names them.
 	Live    bool
 	LiveWhy string
-	// Spared says that the image of what is wanted differs from the pool's only in what
-	// agents write, and in what; empty if it does not, or nobody has compared them.
-	Spared string
-	// Registry is what it said of the image of the build that would be used.
+	// BootNotNeeded is set if the wanted image differs from the pool's only in files that
+	// agents write, and names them. It is empty if the images were not compared.
+	BootNotNeeded string
+	// Registry is its answer about the image that would be used.
 	Registry Answer
-	// Held is the build that a person keeps the pool on, whatever is wanted.
-	Held string
-	// Refused says why nothing may be built now, empty if it may: the base is not
-	// known, the Containerfile is wrong, the pool's configuration is in conflict.
+	// HeldBuild is the build on which the administrator holds the pool, empty for none.
+	HeldBuild string
+	// Refused is why refit must not build now, empty if it may: the base is not known, the
+	// Containerfile is wrong, the pool's configuration is in conflict.
 	Refused string
-	// NoBase says why nothing can be built now although nothing is wrong, empty if it can:
-	// the base is on no node yet.
+	// NoBase is why refit cannot build yet although nothing is wrong: no node has the base.
 	NoBase string
-	// Again: a person asks for a build that failed to be tried again.
-	Again bool
+	// RetryRequested: the administrator asked to retry a failed build.
+	RetryRequested bool
 }
 
 // Verb of a decision.
@@ -86,29 +84,29 @@ type Verb string
 const (
 	// Use the image of Build.
 	Use Verb = "Use"
-	// Keep the pool's image: what differs is changed live.
+	// Keep the pool's image: agents change the differing parts live.
 	Keep Verb = "Keep"
 	// Make the build.
 	Make Verb = "Make"
-	// Remake: delete the build and make it again.
+	// Remake: delete the build and create it again.
 	Remake Verb = "Remake"
 	// Ask the registry about the image of Build.
 	Ask Verb = "Ask"
-	// Wait for Build, or for what Why says.
+	// Wait for Build, or for the condition in Why.
 	Wait Verb = "Wait"
-	// Stuck until a person does something.
+	// Stuck until the administrator acts.
 	Stuck Verb = "Stuck"
 )
 
-// Decision is what is to be done for a pool.
+// Decision is the next step for a pool.
 type Decision struct {
 	Verb  Verb
 	Build string
-	// Why in a sentence.
+	// Why is a sentence.
 	Why string
 	// Reason word if it waits or is stuck.
 	Reason string
-	// Interrupt are builds that run and are not wanted any more by this pool.
+	// Interrupt are running builds that this pool does not want any more.
 	Interrupt []string
 }
 
@@ -117,8 +115,8 @@ const (
 	reasonBuilding     = "ImageBuilding"
 	reasonBuildFailed  = "ImageBuildFailed"
 	reasonImageRefused = "OSImageInvalid"
-	reasonDenies       = "RegistryUnauthorized"
-	reasonAway         = "RegistryUnreachable"
+	reasonUnauthorized = "RegistryUnauthorized"
+	reasonUnreachable  = "RegistryUnreachable"
 	reasonNoBase       = "OSBaseNotPinned"
 )
 
@@ -131,10 +129,10 @@ func (s Situation) find(name string) *Build {
 	return nil
 }
 
-// Decide says what to do.
+// Decide returns the next step for a pool.
 func Decide(s Situation) Decision {
-	if s.Held != "" {
-		return s.hold()
+	if s.HeldBuild != "" {
+		return s.decideHeld()
 	}
 	if s.Refused != "" {
 		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: s.Refused}
@@ -145,7 +143,7 @@ func Decide(s Situation) Decision {
 		d = Decision{Verb: Wait, Reason: reasonNoBase, Why: s.NoBase}
 	}
 	for _, b := range s.Builds {
-		if b.Name != name && !b.Phase.Ended() && !b.Going {
+		if b.Name != name && !b.Phase.Ended() && !b.Deleting {
 			d.Interrupt = append(d.Interrupt, b.Name)
 		}
 	}
@@ -153,51 +151,51 @@ func Decide(s Situation) Decision {
 	return d
 }
 
-// hold has the pool on the build that a person named. It is not made again: its inputs
-// are not those of today.
-func (s Situation) hold() Decision {
-	b := s.find(s.Held)
+// decideHeld uses the build on which the administrator holds the pool. refit cannot make it
+// again, because its inputs are old.
+func (s Situation) decideHeld() Decision {
+	b := s.find(s.HeldBuild)
 	switch {
-	case b == nil || b.Going:
-		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", and this OSImage has none of that name"}
+	case b == nil || b.Deleting:
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.HeldBuild + ", and this OSImage has none of that name"}
 	case b.Phase != Succeeded:
-		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", which made no image: it is " + string(b.Phase)}
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.HeldBuild + ", which made no image: it is " + string(b.Phase)}
 	case s.Registry == Absent:
-		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.Held + ", and " + b.where() + " has its image no more"}
+		return Decision{Verb: Stuck, Reason: reasonImageRefused, Why: "the pool is held on build " + s.HeldBuild + ", and " + b.location() + " has its image no more"}
 	}
-	return s.held(b, Decision{Verb: Use, Build: b.Name, Why: "the pool is held on build " + b.Name + ", whatever is wanted since"})
+	return s.checkRegistry(b, Decision{Verb: Use, Build: b.Name, Why: "the pool is held on build " + b.Name})
 }
 
 func (s Situation) decide(name string) Decision {
 	b := s.find(name)
 	if b == nil || b.Phase == Interrupted {
-		if current := s.kept(name); current != nil {
-			return s.held(current, Decision{Verb: Keep, Build: s.Current, Why: "the image stays: " + s.LiveWhy})
+		if current := s.keptBuild(name); current != nil {
+			return s.checkRegistry(current, Decision{Verb: Keep, Build: s.Current, Why: "the image stays: " + s.LiveWhy})
 		}
 	}
 	if b == nil {
-		return Decision{Verb: Make, Build: name, Why: s.because()}
+		return Decision{Verb: Make, Build: name, Why: s.describeNewInputs()}
 	}
-	if b.Going {
+	if b.Deleting {
 		return Decision{Verb: Wait, Build: name, Reason: reasonBuilding, Why: "build " + name + " is being deleted, and is made again then"}
 	}
 	switch b.Phase {
 	case Interrupted:
 		return Decision{Verb: Remake, Build: name, Why: "build " + name + " was interrupted by newer inputs, which are gone"}
 	case Failed:
-		if s.Again {
+		if s.RetryRequested {
 			return Decision{Verb: Remake, Build: name, Why: "build " + name + " failed, and a person asked for it again"}
 		}
 		return Decision{Verb: Stuck, Build: name, Reason: reasonBuildFailed, Why: "build " + name + " failed: " + b.Message}
 	case Succeeded:
-		return s.made(b)
+		return s.decideBuilt(b)
 	case Prepared, Building:
 	}
 	return Decision{Verb: Wait, Build: name, Reason: reasonBuilding, Why: fmt.Sprintf("build %s is %s", name, strings.ToLower(string(b.Phase)))}
 }
 
-// kept is the pool's build if its image may stay, although another is wanted.
-func (s Situation) kept(wanted string) *Build {
+// keptBuild returns the pool's build if its image may stay, although another is wanted.
+func (s Situation) keptBuild(wanted string) *Build {
 	current := s.find(s.Current)
 	if !s.Live || current == nil || current.Phase != Succeeded || s.Current == wanted || s.Registry == Absent {
 		return nil
@@ -205,83 +203,83 @@ func (s Situation) kept(wanted string) *Build {
 	return current
 }
 
-// made: the image is used, unless nodes need not boot it.
-func (s Situation) made(b *Build) Decision {
-	use := s.held(b, Decision{Verb: Use, Build: b.Name, Why: "build " + b.Name + " made it"})
-	if use.Verb == Use && s.Spared != "" && s.spares(b.Name) {
-		return Decision{Verb: Keep, Build: s.Current, Why: s.Spared}
+// decideBuilt uses the image, unless nodes need not boot it.
+func (s Situation) decideBuilt(b *Build) Decision {
+	use := s.checkRegistry(b, Decision{Verb: Use, Build: b.Name, Why: "build " + b.Name + " made it"})
+	if use.Verb == Use && s.BootNotNeeded != "" && s.canStay(b.Name) {
+		return Decision{Verb: Keep, Build: s.Current, Why: s.BootNotNeeded}
 	}
 	return use
 }
 
-// spares: there is another image that nodes can stay on.
-func (s Situation) spares(wanted string) bool {
+// canStay reports whether nodes can stay on the pool's current image.
+func (s Situation) canStay(wanted string) bool {
 	current := s.find(s.Current)
-	return current != nil && current.Phase == Succeeded && !current.Going && s.Current != wanted
+	return current != nil && current.Phase == Succeeded && !current.Deleting && s.Current != wanted
 }
 
-// Comparable is the pool's build if the image of a decision may turn out to need no boot:
-// then the two are compared, and what comes of it is said in Spared.
+// Comparable returns the pool's build if the image of a decision may need no boot. The caller
+// then compares the two images and sets BootNotNeeded.
 func (s Situation) Comparable(d Decision) *Build {
-	if d.Verb != Use || s.Held != "" || !s.spares(d.Build) {
+	if d.Verb != Use || s.HeldBuild != "" || !s.canStay(d.Build) {
 		return nil
 	}
 	return s.find(s.Current)
 }
 
-// held turns a use of an image into what the registry allows.
-func (s Situation) held(b *Build, use Decision) Decision {
+// checkRegistry changes the use of an image according to the registry's answer.
+func (s Situation) checkRegistry(b *Build, use Decision) Decision {
 	image := b.Inputs.Repository + "@" + b.Digest
 	switch s.Registry {
 	case Present:
 		return use
 	case Absent:
-		return Decision{Verb: Remake, Build: b.Name, Why: b.where() + " has no " + image + " any more"}
+		return Decision{Verb: Remake, Build: b.Name, Why: b.location() + " has no " + image + " any more"}
 	case Denied:
-		return Decision{Verb: Wait, Build: b.Name, Reason: reasonDenies, Why: "the registry does not let refit look for " + image + ", so it is not known whether it is there"}
-	case Away:
-		return Decision{Verb: Wait, Build: b.Name, Reason: reasonAway, Why: "the registry of " + image + " does not answer, so it is not known whether it is there"}
+		return Decision{Verb: Wait, Build: b.Name, Reason: reasonUnauthorized, Why: "the registry denies refit access to " + image + ", so it is not known whether the image exists"}
+	case Unreachable:
+		return Decision{Verb: Wait, Build: b.Name, Reason: reasonUnreachable, Why: "the registry of " + image + " does not answer, so it is not known whether the image exists"}
 	case Unasked:
 	}
 	return Decision{Verb: Ask, Build: b.Name, Why: "is " + image + " still there?"}
 }
 
-// where an image is kept.
-func (b *Build) where() string {
+// location names where the image of a build is stored.
+func (b *Build) location() string {
 	if b.Inputs.Output != "" {
-		return "the cluster" // what it has beside its base
+		return "the cluster" // which stores the layers above the base
 	}
 	return "the registry"
 }
 
-// because says which input is new.
-func (s Situation) because() string {
+// describeNewInputs names the inputs that changed since the pool's build.
+func (s Situation) describeNewInputs() string {
 	from := s.find(s.Current)
 	if from == nil {
 		return "there is no image of these inputs yet"
 	}
-	diff := s.Wanted.Differs(from.Inputs)
+	diff := s.Wanted.ChangedSince(from.Inputs)
 	if len(diff) == 0 {
 		return "there is no image of these inputs yet"
 	}
 	return "changed since " + from.Name + ": " + strings.Join(diff, ", ")
 }
 
-// needed: it runs, is named, or a node has to do with its image.
+// needed reports whether a build runs, is named by a pool, or a node uses its image.
 func (b Build) needed(used, named map[string]bool) bool {
 	if slices.ContainsFunc(b.Manifests, func(d string) bool { return used[d] }) {
 		return true
 	}
-	return !b.Phase.Ended() || b.Going || named[b.Name] || b.Digest != "" && used[b.Digest]
+	return !b.Phase.Ended() || b.Deleting || named[b.Name] || b.Digest != "" && used[b.Digest]
 }
 
-// Garbage are builds that may be deleted with their images: they ended, no node
-// has, wants or would go back to their image, no pool names them, and they are not
-// among the newest keep successful ones of their OSImage. Oldest first.
+// Garbage returns the builds that refit may delete with their images, oldest first. They are
+// finished, no pool names them, and no node has, wants or would roll back to their image. The
+// newest successful builds of each OSImage, keep in number, are not garbage.
 func Garbage(builds []Build, used map[string]bool, named map[string]bool, keep int) []string {
 	list := slices.Clone(builds)
 	slices.SortStableFunc(list, func(a, b Build) int {
-		return cmp.Or(b.Made.Compare(a.Made), strings.Compare(a.Name, b.Name))
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.Name, b.Name))
 	})
 	kept := map[string]int{}
 	failed := map[string]bool{}
@@ -292,7 +290,7 @@ func Garbage(builds []Build, used map[string]bool, named map[string]bool, keep i
 		case b.needed(used, named):
 		case b.Phase == Succeeded && kept[owner] < keep:
 			kept[owner]++
-		case b.Phase == Failed && !failed[owner]: // the newest stays to be looked at
+		case b.Phase == Failed && !failed[owner]: // the newest failure stays for inspection
 			failed[owner] = true
 		default:
 			out = append(out, b.Name)

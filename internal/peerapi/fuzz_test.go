@@ -16,8 +16,8 @@ func (h hostile) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(bytes.NewReader(h)), r)
 }
 
-// Whatever a peer answers, nobody gets more than was asked for: headers, bitmaps,
-// chunks and news, with an error or within the promised size.
+// For any answers of a peer, no caller gets more than it requested: headers, bitmaps, chunks
+// and news, with an error or within the promised size.
 func FuzzClient(f *testing.F) {
 	answer := func(head, body string) []byte {
 		return []byte("HTTP/1.1 200 OK\r\n" + head + "\r\n" + body)
@@ -41,12 +41,12 @@ func FuzzClient(f *testing.F) {
 		if b, err := c.Have(ctx, "sha256:a", chunks); err == nil && len(b) > (chunks+7)/8 {
 			t.Fatalf("a bitmap of %d bytes for %d chunks", len(b), chunks)
 		}
-		if b, _, err := c.Take(ctx, "sha256:a", 0, 64); err == nil && len(b) > 64 {
+		if b, _, err := c.FetchChunk(ctx, "sha256:a", 0, 64, nil); err == nil && len(b) > 64 {
 			t.Fatalf("a chunk of %d bytes", len(b))
 		}
-		told := 0
+		bitmaps := 0
 		err := c.News(ctx, "sha256:a", chunks, func(have []byte) {
-			if told++; len(have) != (chunks+7)/8 {
+			if bitmaps++; len(have) != (chunks+7)/8 {
 				t.Fatalf("a bitmap of %d bytes for %d chunks", len(have), chunks)
 			}
 		}, func(n int) {
@@ -54,8 +54,8 @@ func FuzzClient(f *testing.F) {
 				t.Fatalf("chunk %d of %d", n, chunks)
 			}
 		})
-		if err == nil || told > 1 {
-			t.Fatalf("news ended without an error, or had %d beginnings", told)
+		if err == nil || bitmaps > 1 {
+			t.Fatalf("news ended without an error, or had %d beginnings", bitmaps)
 		}
 	})
 }

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Limit is how many bytes a second a node may send to its peers, and as many it may
-// take of them. The zero value and nil are no limit. It may be changed at any time
-// and holds for connections that are open, too. Safe for concurrent use.
+// Limit is how many bytes a second a node may send to its peers, and as many it may receive
+// from them. The zero value and nil are no limit. It may change at any time, and applies to
+// open connections too. Safe for concurrent use.
 type Limit struct {
-	mu        sync.Mutex
-	rate      int64
-	sent, got bucket
+	mu             sync.Mutex
+	rate           int64
+	sent, received bucket
 }
 
-// bucket is when the bytes that were let through so far will have been paid for.
+// bucket is the time at which the bytes that have passed so far are within the rate.
 type bucket struct{ paid time.Time }
 
-// piece is how much is written before it is waited: with a low limit a whole chunk
+// piece is how many bytes are written between two waits: with a low limit a whole chunk
 // would be a long silence and then a burst.
 const piece = 32 << 10
 
-// burst is for how long nothing may flow and be made up for afterwards.
+// burst is how much unused time may be used later.
 const burst = 100 * time.Millisecond
 
 // Set changes the limit, in bytes a second; 0 or less is none.
@@ -43,8 +43,8 @@ func (l *Limit) Rate() int64 {
 	return l.rate
 }
 
-// pay takes n bytes out of a bucket and says how long to wait for them.
-func (l *Limit) pay(b *bucket, n int, now time.Time) time.Duration {
+// charge adds n bytes to a bucket and returns how long to wait for them.
+func (l *Limit) charge(b *bucket, n int, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rate <= 0 {
@@ -57,7 +57,7 @@ func (l *Limit) pay(b *bucket, n int, now time.Time) time.Duration {
 	return b.paid.Sub(now)
 }
 
-// Listener limits what is sent and taken over the connections that l accepts.
+// Listener limits what is sent and received over the accepted connections.
 func (l *Limit) Listener(inner net.Listener) net.Listener {
 	if l == nil {
 		return inner
@@ -92,7 +92,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return newLimited(c, l.limit), nil
 }
 
-// limited is a connection whose bytes are paid for. Closing it ends every wait.
+// limited is a connection with a limit. Closing it ends every wait.
 type limited struct {
 	net.Conn
 	limit  *Limit
@@ -104,16 +104,19 @@ func newLimited(c net.Conn, l *Limit) *limited {
 	return &limited{Conn: c, limit: l, closed: make(chan struct{})}
 }
 
+// NetConn is the connection that is limited.
+func (c *limited) NetConn() net.Conn { return c.Conn }
+
 func (c *limited) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
 
-// Read waits afterwards: the sender then feels it by the window of the connection.
+// Read waits afterwards: the receive window of the connection then slows the sender down.
 func (c *limited) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.wait(c.limit.pay(&c.limit.got, n, time.Now()))
+		c.wait(c.limit.charge(&c.limit.received, n, time.Now()))
 	}
 	return n, err
 }
@@ -125,7 +128,7 @@ func (c *limited) Write(p []byte) (int, error) {
 		if c.limit.Rate() > 0 {
 			part = part[:min(len(part), piece)]
 		}
-		if !c.wait(c.limit.pay(&c.limit.sent, len(part), time.Now())) {
+		if !c.wait(c.limit.charge(&c.limit.sent, len(part), time.Now())) {
 			return done, net.ErrClosed
 		}
 		n, err := c.Conn.Write(part)

@@ -11,17 +11,16 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
-// Pools reads all pools, and who is unavailable in each, whatever the cause.
-// poolsOf names the pools whose selector matches a node. Without any UpdatePool
-// every node is in one pool of the given name, one at a time.
-func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*corev1.Node) []string, without string) map[string]rollout.Pool {
+// Pools converts all pools, with the unavailable nodes of each. poolsOf names the pools whose
+// selector matches a node. Without any UpdatePool all nodes are in one pool of the given name,
+// with a budget of one.
+func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*corev1.Node) []string, defaultPool string) map[string]rollout.Pool {
 	out := map[string]rollout.Pool{}
 	unavailable, cps, cordoned, size := map[string][]string{}, map[string][]string{}, map[string][]string{}, map[string]int{}
 	for _, n := range nodes {
-		names := []string{without}
+		names := []string{defaultPool}
 		if len(pools) > 0 {
 			names = poolsOf(n)
 		}
@@ -40,7 +39,7 @@ func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*core
 		}
 	}
 	if len(pools) == 0 {
-		out[without] = rollout.Pool{Name: without, Budget: 1, Unavailable: unavailable[without], ControlPlane: cps[without], Cordoned: cordoned[without]}
+		out[defaultPool] = rollout.Pool{Name: defaultPool, Budget: 1, Unavailable: unavailable[defaultPool], ControlPlane: cps[defaultPool], Cordoned: cordoned[defaultPool]}
 	}
 	for i := range pools {
 		p := Pool(&pools[i], size[pools[i].Name])
@@ -50,7 +49,7 @@ func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*core
 	return out
 }
 
-// Unavailable nodes are cordoned, not Ready, or being updated.
+// Unavailable reports whether a node is cordoned, not Ready, or being updated.
 func Unavailable(n *corev1.Node) bool {
 	if n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationUpdating] != "" {
 		return true
@@ -59,19 +58,19 @@ func Unavailable(n *corev1.Node) bool {
 	return !ready
 }
 
-// Cordoned nodes are Ready, and somebody else than refit has cordoned them.
+// Cordoned reports whether a Ready node was cordoned, but not by refit.
 func Cordoned(n *corev1.Node) bool {
 	ready, _ := Ready(n)
 	return ready && n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationUpdating] == ""
 }
 
-// Pool reads a pool of so many nodes.
+// Pool converts a pool with a number of nodes.
 func Pool(p *v1alpha1.UpdatePool, size int) rollout.Pool {
 	s := &p.Spec
 	out := rollout.Pool{Name: p.Name, Budget: 1, Paused: s.Paused, DrainTimeout: seconds(s.DrainTimeoutSeconds), Soak: seconds(s.SoakSeconds),
 		MaxFailures: int(s.MaxFailures), Zones: s.Zones, Attempts: s.Attempts, Undo: s.OnFailure == v1alpha1.FailureUndo, Staging: int(s.MaxStaging)}
 	if s.MaxUnavailable != nil {
-		out.Budget = Amount(*s.MaxUnavailable).Of(size)
+		out.Budget = Amount(*s.MaxUnavailable).CountOf(size)
 	}
 	if s.Canary != nil {
 		out.Canary, out.CanarySoak = Amount(s.Canary.Nodes), seconds(s.Canary.SoakSeconds)
@@ -89,7 +88,7 @@ func Pool(p *v1alpha1.UpdatePool, size int) rollout.Pool {
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-// Amount reads a number or a percentage; what cannot be read is 1.
+// Amount converts a number or a percentage; an invalid one is 1.
 func Amount(v intstr.IntOrString) rollout.Amount {
 	if v.Type == intstr.Int {
 		return rollout.Amount{Value: max(1, int(v.IntVal))}
@@ -101,8 +100,8 @@ func Amount(v intstr.IntOrString) rollout.Amount {
 	return rollout.Amount{Value: percent, Percent: true}
 }
 
-// Windows reads windows; why says what cannot be read.
-func Windows(in []v1alpha1.Window) (out []window.Window, why string) {
+// Windows converts windows; why names the first invalid value.
+func Windows(in []v1alpha1.Window) (out []rollout.Window, why string) {
 	for _, w := range in {
 		r, bad := readWindow(w)
 		if bad != "" {
@@ -116,8 +115,8 @@ func Windows(in []v1alpha1.Window) (out []window.Window, why string) {
 var weekdays = map[v1alpha1.Weekday]time.Weekday{"Sun": time.Sunday, "Mon": time.Monday, "Tue": time.Tuesday, "Wed": time.Wednesday,
 	"Thu": time.Thursday, "Fri": time.Friday, "Sat": time.Saturday}
 
-// readWindow reads a window; why says what cannot be read.
-func readWindow(w v1alpha1.Window) (out window.Window, why string) {
+// readWindow converts a window; why names an invalid value.
+func readWindow(w v1alpha1.Window) (out rollout.Window, why string) {
 	out.Duration = time.Duration(w.DurationMinutes) * time.Minute
 	start, err := time.Parse("15:04", w.Start)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
-	"github.com/refit-dev/refit/internal/pipeline/rollout/window"
 )
 
 var start = time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
@@ -77,7 +76,7 @@ func TestRun(t *testing.T) {
 	nu := &v1alpha1.NodeUpdate{Spec: v1alpha1.NodeUpdateSpec{Run: &v1alpha1.NodeRun{UID: "u", PlanDigest: "p", Attempt: 4, Retry: 1, Try: 2, Undo: true, Cause: "it broke"}},
 		Status: v1alpha1.NodeUpdateStatus{Agent: &v1alpha1.AgentInfo{Heartbeat: &beat},
 			Run: &v1alpha1.NodeRunStatus{UID: "u", PlanDigest: "p", Attempt: 4, State: v1alpha1.RunUndone, FinishedAt: &end}}}
-	want := &rollout.Run{Attempt: rollout.Attempt{Number: 4, Retry: 1, Try: 2}, Undo: true, Because: "it broke", State: rollout.RunUndone, Ended: 3 * time.Minute}
+	want := &rollout.Run{Attempt: rollout.Attempt{Number: 4, Retry: 1, Try: 2}, Undo: true, UndoReason: "it broke", State: rollout.RunUndone, EndedAgo: 3 * time.Minute}
 	if diff := cmp.Diff(want, Run(nu, "u", "p")); diff != "" {
 		t.Error(diff)
 	}
@@ -85,13 +84,13 @@ func TestRun(t *testing.T) {
 		t.Error("the run of another update or plan is taken for this one's")
 	}
 	nu.Status.Run.Attempt = 3
-	if got := Run(nu, "u", "p"); got.State != "" || got.Ended != 0 {
+	if got := Run(nu, "u", "p"); got.State != "" || got.EndedAgo != 0 {
 		t.Errorf("what came of an attempt before is taken for this one's: %+v", got)
 	}
 	// The heartbeat is older than the end: it ended just now.
 	nu.Status.Run.Attempt, beat = 4, metav1.NewTime(start.Add(-time.Minute))
 	nu.Status.Agent.Heartbeat = &beat
-	if got := Run(nu, "u", "p").Ended; got != time.Second {
+	if got := Run(nu, "u", "p").EndedAgo; got != time.Second {
 		t.Errorf("ended %s ago", got)
 	}
 }
@@ -118,7 +117,7 @@ func TestANodeThatWasMadeAgainIsNotWaitedForInVain(t *testing.T) {
 		}
 		in := rollout.Input{Plan: model.Plan{Nodes: []model.NodePlan{{Node: "w1", Pool: "edge", Role: model.RoleWorker}}}, Pools: map[string]rollout.Pool{"edge": {Name: "edge", Budget: 1}}, Now: start,
 			Nodes: map[string]rollout.Node{"w1": {Name: "w1", Started: true, Unschedulable: true, Ready: true, Attempt: rollout.Attempt{Number: 1, Try: 1}, Run: run}}}
-		if got := rollout.Next(in).Stages.Of("w1"); got != want.stage {
+		if got := rollout.Next(in).Stages.ByNode("w1"); got != want.stage {
 			t.Errorf("%s: it is %s, want %s", state, got, want.stage)
 		}
 	}
@@ -160,7 +159,7 @@ func TestPools(t *testing.T) {
 	}
 	got.Windows[0].Zone = nil
 	want := rollout.Pool{Name: "edge", Budget: 2, Unavailable: []string{"w2", "w3", "w4"}, Cordoned: []string{"w2"}, Soak: time.Minute, MaxFailures: 2, Canary: rollout.Amount{Value: 2},
-		CanarySoak: 5 * time.Minute, Attempts: 3, Undo: true, Zones: true, Windows: []window.Window{{Days: []time.Weekday{time.Saturday}, Start: 22*60 + 30, Duration: 90 * time.Minute}}}
+		CanarySoak: 5 * time.Minute, Attempts: 3, Undo: true, Zones: true, Windows: []rollout.Window{{Days: []time.Weekday{time.Saturday}, Start: 22*60 + 30, Duration: 90 * time.Minute}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -200,7 +199,7 @@ func TestEtcd(t *testing.T) {
 	nodes := []*corev1.Node{cp("c1"), cp("c2"), cp("c3"), node("w1", nil)}
 	got := Etcd([]corev1.Pod{member("c1", corev1.ConditionTrue), member("c2", corev1.ConditionFalse)}, nodes)
 	if diff := cmp.Diff(map[string]bool{"c1": true, "c2": false, "c3": false}, got); diff != "" {
-		t.Errorf("a member whose pod is not there is away:\n%s", diff)
+		t.Errorf("a member without a pod must be unavailable:\n%s", diff)
 	}
 	if got := Etcd(nil, nodes); len(got) != 0 {
 		t.Errorf("an etcd elsewhere has members here: %v", got)
@@ -220,7 +219,7 @@ func TestAmount(t *testing.T) {
 		"a percentage, at least a node": {third, 1, 1},
 		"what cannot be read is one":    {odd, 10, 1},
 	} {
-		if got := Amount(tc.v).Of(tc.size); got != tc.want {
+		if got := Amount(tc.v).CountOf(tc.size); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}

@@ -31,24 +31,36 @@ func Tmpfs(t testing.TB, size int64) *FS {
 // and mounts it from a loop device.
 func Ext4(t testing.TB, size int64) *FS {
 	t.Helper()
+	return loopFS(t, size, "ext4", "e2fsprogs", "-q", "-F", "-m", "0")
+}
+
+// XFS does the same with an XFS of at least 300 MiB, whose files can share blocks.
+func XFS(t testing.TB, size int64) *FS {
+	t.Helper()
+	return loopFS(t, size, "xfs", "xfsprogs", "-q", "-f")
+}
+
+// loopFS makes a file system with mkfs of its kind, which is in a Debian package.
+func loopFS(t testing.TB, size int64, kind, pkg string, flags ...string) *FS {
+	t.Helper()
 	f := mountPoint(t)
-	mkfs, err := exec.LookPath("mkfs.ext4")
+	mkfs, err := exec.LookPath("mkfs." + kind)
 	if err != nil {
-		if mkfs = "/usr/sbin/mkfs.ext4"; !exists(mkfs) {
-			t.Skip("mkfs.ext4 is not installed (package e2fsprogs)")
+		if mkfs = "/usr/sbin/mkfs." + kind; !exists(mkfs) {
+			t.Skipf("mkfs.%s is not installed (package %s)", kind, pkg)
 		}
 	}
-	image := filepath.Join(t.TempDir(), "ext4.img")
+	image := filepath.Join(t.TempDir(), kind+".img")
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(image, size); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), mkfs, "-q", "-F", "-m", "0", image).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), mkfs, append(flags, image)...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", mkfs, err, out)
 	}
-	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "ext4", "-o", "loop", image, f.Dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "mount", "-t", kind, "-o", "loop", image, f.Dir).CombinedOutput(); err != nil {
 		t.Skipf("mounting from a loop device does not work here: %v: %s", err, out)
 	}
 	f.unmountAtEnd()

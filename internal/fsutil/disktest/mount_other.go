@@ -7,6 +7,9 @@ import "testing"
 // Tmpfs needs Linux.
 func Tmpfs(t testing.TB, _ int64) *FS { return skip(t) }
 
+// XFS needs Linux.
+func XFS(t testing.TB, _ int64) *FS { return skip(t) }
+
 // Ext4 needs Linux.
 func Ext4(t testing.TB, _ int64) *FS { return skip(t) }
 

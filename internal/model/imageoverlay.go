@@ -9,34 +9,34 @@ import (
 )
 
 // NoRegistry is the host in the names of images that were never pushed anywhere. The
-// domain is reserved: nobody can answer for it, so such a name is asked of nobody.
+// domain is reserved and has no server, so no registry is asked for such a name.
 const NoRegistry = "refit.invalid"
 
-// MadeImage is the data of a Content of type "osimage": what an image has that its base
+// ImageOverlay is the data of a Content of type "osimage": what an image has that its base
 // has not. With the base's layers it is the whole image.
-type MadeImage struct {
+type ImageOverlay struct {
 	// Digest and MediaType of the image, an index or a manifest.
 	Digest    string `json:"digest"`
 	MediaType string `json:"mediaType"`
 	// Base is the digest of the image that it was made of.
 	Base string `json:"base"`
 	// Blobs are manifests, configurations and the layer.
-	Blobs []MadeBlob `json:"blobs"`
+	Blobs []OverlayBlob `json:"blobs"`
 }
 
-// MadeBlob is one blob, compressed.
-type MadeBlob struct {
+// OverlayBlob is one blob, compressed.
+type OverlayBlob struct {
 	Digest string `json:"digest"`
 	// Size in bytes of the blob itself.
 	Size int64  `json:"size"`
 	Gzip []byte `json:"gzip"`
 }
 
-// MaxMadeBlob is the most bytes that a blob of a MadeImage has.
-const MaxMadeBlob = 64 << 20
+// MaxOverlayBlob is the most bytes that a blob of a ImageOverlay has.
+const MaxOverlayBlob = 64 << 20
 
-// Add puts a blob into the image.
-func (m *MadeImage) Add(data []byte) error {
+// AddBlob puts a blob into the image.
+func (m *ImageOverlay) AddBlob(data []byte) error {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
 	if err == nil {
@@ -48,14 +48,14 @@ func (m *MadeImage) Add(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("blob of an image: %w", err)
 	}
-	m.Blobs = append(m.Blobs, MadeBlob{Digest: DigestOf(data), Size: int64(len(data)), Gzip: b.Bytes()})
+	m.Blobs = append(m.Blobs, OverlayBlob{Digest: DigestOf(data), Size: int64(len(data)), Gzip: b.Bytes()})
 	return nil
 }
 
-// Open reads the blob, and compares it with its digest.
-func (b MadeBlob) Open() ([]byte, error) {
-	if b.Size < 0 || b.Size > MaxMadeBlob {
-		return nil, fmt.Errorf("blob %s is said to have %d bytes, and at most %d are taken", b.Digest, b.Size, MaxMadeBlob)
+// Decompress reads the blob, and compares it with its digest.
+func (b OverlayBlob) Decompress() ([]byte, error) {
+	if b.Size < 0 || b.Size > MaxOverlayBlob {
+		return nil, fmt.Errorf("blob %s declares %d bytes, at most %d are allowed", b.Digest, b.Size, MaxOverlayBlob)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(b.Gzip))
 	if err != nil {
@@ -71,18 +71,18 @@ func (b MadeBlob) Open() ([]byte, error) {
 	return data, nil
 }
 
-// OpenMadeImage reads the data of such a Content. The blobs are compared when they are
+// ParseImageOverlay reads the data of such a Content. The blobs are compared when they are
 // opened.
-func OpenMadeImage(data string) (*MadeImage, error) {
-	m := &MadeImage{}
+func ParseImageOverlay(data string) (*ImageOverlay, error) {
+	m := &ImageOverlay{}
 	if err := json.Unmarshal([]byte(data), m); err != nil {
 		return nil, fmt.Errorf("parts of an OS image: %w", err)
 	}
 	return m, nil
 }
 
-// Has reports whether a blob is one of the image's own.
-func (m *MadeImage) Has(digest string) bool {
+// HasBlob reports whether a blob is one of the image's own.
+func (m *ImageOverlay) HasBlob(digest string) bool {
 	for _, b := range m.Blobs {
 		if b.Digest == digest {
 			return true
