@@ -120,6 +120,8 @@ const (
 	ReasonControlPlaneUnhealthy = "ControlPlaneUnhealthy"
 	ReasonInvalidKey            = "InvalidKey"
 	ReasonNodeInNoPool          = "NodeInNoPool"
+	ReasonManifestChanged       = "ManifestChanged"
+	ReasonDryRunFailed          = "DryRunFailed"
 	ReasonBudgetSpent           = "BudgetSpent"
 	ReasonTagConflict           = "TagConflict"
 
@@ -156,18 +158,18 @@ const (
 
 	// Of OS images.
 	ReasonOSImageInvalid = "OSImageInvalid"
-	// ReasonOSBaseNotPinned: no bundle that nodes have brings the base of an OS image that
-	// is built without a registry.
+	// ReasonOSBaseNotPinned: the base of an OS image that is built without a registry is
+	// in no bundle on the nodes.
 	ReasonOSBaseNotPinned = "OSBaseNotPinned"
 	ReasonImageBuilding   = "ImageBuilding"
 	ReasonOSImageAbsent   = "OSImageAbsent"
-	// ReasonOSImageNotFetched: the registry gives it to refit, and the container runtime
-	// of a node cannot fetch it.
+	// ReasonOSImageNotFetched: refit can read the image from the registry, but the
+	// container runtime of a node cannot fetch it.
 	ReasonOSImageNotFetched = "OSImageNotFetched"
 	ReasonImageBuildFailed  = "ImageBuildFailed"
 	ReasonBuildInterrupted  = "BuildInterrupted"
-	// ReasonImageBuilt, ReasonImageReused and ReasonImageNotBooted are of events: a build
-	// succeeded; none was needed; and nodes need not boot what it made.
+	// ReasonImageBuilt, ReasonImageReused and ReasonImageNotBooted are for events: a
+	// build succeeded; no build was needed; nodes do not need to boot its result.
 	ReasonImageBuilt     = "ImageBuilt"
 	ReasonImageReused    = "ImageReused"
 	ReasonImageNotBooted = "ImageNotBooted"
@@ -233,13 +235,13 @@ const (
 	// and durations learned from it, and it is how a node is known that comes back
 	// at its old version.
 	AnnotationUpdated = "refit.dev/updated"
-	// TaintImagesNotReady keeps pods away from a node that does not hold yet all that it is
-	// to hold. A kubelet registers with it (registerWithTaints), or the controller
-	// sets it, with the value TaintByPool, where a pool asks for it (startupTaint).
+	// TaintImagesNotReady keeps pods off a node that has not yet pinned all its images.
+	// A kubelet registers with it (registerWithTaints), or the controller sets it, with
+	// the value TaintByPool, where a pool requires it (startupTaint).
 	TaintImagesNotReady = "refit.dev/images-not-ready"
 	TaintByPool         = "pool"
-	// AnnotationAdmitted on a Node is the public key of the agent that had proven
-	// what the node holds when it was let in; another key is another store.
+	// AnnotationAdmitted on a Node is the public key of the agent that had proven the
+	// node's images when its startup taint was removed; another key means another store.
 	AnnotationAdmitted = "refit.dev/admitted"
 	// AnnotationDrill on a NodeUpdate asks its agent for a drill: the node restarts
 	// at once and puts its images back before its kubelet starts. The value is a new
@@ -258,17 +260,16 @@ const (
 	// LabelInterlock is on objects with AnnotationHeld that are not nodes, so that
 	// they are found again.
 	LabelInterlock = "refit.dev/interlock"
-	// AnnotationInterlockUntil says until when refit means to keep a mark if it is
-	// not heard of any more.
+	// AnnotationInterlockUntil is when a mark expires if refit stops renewing it.
 	AnnotationInterlockUntil = "refit.dev/interlock-until"
-	// AnnotationApply on an object that a bundle brings, with the value
-	// ApplyBeforeNodes, has it applied before the first node moves.
+	// AnnotationApply with the value ApplyBeforeNodes on an object in a bundle makes
+	// refit apply it before the first node moves.
 	AnnotationApply  = "refit.dev/apply"
 	ApplyBeforeNodes = "before-nodes"
-	// AnnotationEvict, "true" on a pod that nothing would make again, lets it be
-	// evicted.
+	// AnnotationEvict, "true" on a pod that no controller recreates, allows its
+	// eviction.
 	AnnotationEvict = "refit.dev/evict"
-	// AnnotationFoundDigest is the digest for which the controller made a Bundle.
+	// AnnotationFoundDigest is the digest for which the controller created a Bundle.
 	AnnotationFoundDigest = "refit.dev/found-digest"
 	// AnnotationFoundOn is the node that such a bundle was found on first.
 	AnnotationFoundOn = "refit.dev/found-on"
@@ -278,19 +279,20 @@ const (
 	// LabelBuildSecret with the value "true" on a Secret of refit-builds lets a RUN of
 	// a Containerfile mount it.
 	LabelBuildSecret = "refit.dev/build-secret"
-	// LabelOSImage and LabelOSBuild on what a build makes name them.
+	// LabelOSImage and LabelOSBuild on the output of a build name its OSImage and
+	// OSBuild.
 	LabelOSImage = "refit.dev/os-image"
 	LabelOSBuild = "refit.dev/os-build"
 	// LabelPlatform on a Job and its pod is the platform it builds, for example
 	// linux-arm64.
 	LabelPlatform = "refit.dev/platform"
-	// LabelManagedBy with the value of FieldOwnerController marks objects that
-	// the controller made and may delete.
+	// LabelManagedBy with the value of FieldOwnerController marks objects that the
+	// controller created and may delete.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
-	// LabelTrack on a PinnedImageSet names the ImageTrack that made it.
+	// LabelTrack on a PinnedImageSet names the ImageTrack that created it.
 	LabelTrack = "refit.dev/track"
-	// AnnotationRuns on a workload says for people which builds its template names
-	// by digest: the long tags, by container.
+	// AnnotationRuns on a workload names, for people, the builds behind the digests in
+	// its template: the long tags, by container.
 	AnnotationRuns = "refit.dev/runs"
 	// LabelFirstContact marks the nodes that got refit's image by hand, so that
 	// the controller is scheduled where its image is.
@@ -301,26 +303,24 @@ const (
 	// Cluster of Cluster API: Preserve or Replace, what becomes of machines whose
 	// change no updater covers.
 	AnnotationFallback = "refit.dev/in-place-fallback"
-	// AnnotationNewMachinesOnly on the same objects: fields, separated by commas,
-	// that say what new machines start from and mean nothing for one that runs, for
-	// example infrastructure/spec/image.
+	// AnnotationNewMachinesOnly on the same objects lists fields, separated by commas,
+	// that only affect new machines, for example infrastructure/spec/image.
 	AnnotationNewMachinesOnly = "refit.dev/new-machines-only"
 	// AnnotationKubeconfig on a Cluster of Cluster API names the Secret, in its
 	// namespace, with which refit asks that cluster; without it CLUSTER-kubeconfig.
 	AnnotationKubeconfig = "refit.dev/kubeconfig-secret"
-	// AnnotationRemediationHeld on a Machine marks the skip-remediation annotation
-	// as refit's own and says until when: RFC 3339.
+	// AnnotationRemediationHeld on a Machine marks the skip-remediation annotation as
+	// refit's own, and is its expiry: RFC 3339.
 	AnnotationRemediationHeld = "refit.dev/remediation-held-until"
-	// LabelMachine on a ClusterUpdate is the UID of the Machine it was made for, and
+	// LabelMachine on a ClusterUpdate is the UID of the Machine it was created for, and
 	// AnnotationMachine its namespace/name in the management cluster.
 	LabelMachine      = "refit.dev/machine"
 	AnnotationMachine = "refit.dev/machine"
 	// AnnotationWantedVersion on a machine manager is the Kubernetes version that it
 	// is to move to together with a fresh boot image (mode Piggyback).
 	AnnotationWantedVersion = "refit.dev/wanted-version"
-	// LabelBootImageSource on a template says that refit made it, for the
-	// MachineSource whose UID this is; AnnotationClonedFrom is the template that
-	// the first of its line was cloned from.
+	// LabelBootImageSource on a template is the UID of the MachineSource for which refit
+	// created it; AnnotationClonedFrom is the first template in its line of clones.
 	LabelBootImageSource = "refit.dev/boot-image-source"
 	AnnotationClonedFrom = "refit.dev/cloned-from"
 	// FieldOwnerController, FieldOwnerAgent and FieldOwnerCLI are the
@@ -334,7 +334,7 @@ const (
 	FieldOwnerRun = FieldOwnerController + "-run"
 	// FieldOwnerStage is the owner of NodeUpdate.spec.stage.
 	FieldOwnerStage = FieldOwnerController + "-stage"
-	// TrackRun begins the name of a run that an ImageTrack permits; no
-	// ClusterUpdate can have such a name.
+	// TrackRun is the prefix of the names of runs for an ImageTrack; no ClusterUpdate
+	// can have such a name.
 	TrackRun = "ImageTrack/"
 )

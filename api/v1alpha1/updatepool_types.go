@@ -5,12 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// UpdatePoolSpec says which nodes are updated together and how fast.
+// UpdatePoolSpec is which nodes are updated together and how fast.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.osBuild) || has(self.osImage)",message="osBuild is a build of the pool's OSImage: name that in osImage, or leave osBuild out"
 type UpdatePoolSpec struct {
-	// NodeSelector picks the pool's nodes. A node in two pools is not updated
-	// and both pools say so.
+	// NodeSelector selects the pool's nodes. A node in two pools is not updated, and the
+	// status of both pools names it.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 	// MaxUnavailable is how many nodes of the pool may be unavailable at once,
 	// a number or a percentage (rounded down, at least 1). Control-plane nodes
@@ -23,11 +23,11 @@ type UpdatePoolSpec struct {
 	// Order of the pool: pools with smaller numbers are updated first.
 	// +optional
 	Order int32 `json:"order,omitempty"`
-	// Paused keeps the pool's nodes from starting; a node that has started goes on.
+	// Paused keeps the pool's nodes from starting; a node that has started continues.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// DrainTimeoutSeconds after which a drain that makes no progress halts the
-	// update. 0 waits for ever.
+	// DrainTimeoutSeconds after which a drain without progress halts the update. 0 waits
+	// forever.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -54,9 +54,9 @@ type UpdatePoolSpec struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="self >= 1",message="must be at least 1: with 1 the first failed node halts the update; to stop it yourself use paused"
 	MaxFailures int32 `json:"maxFailures,omitempty"`
-	// Windows in which nodes of the pool may start; none means always. A node that
-	// has started is finished, so one starts only if the time that a node takes in
-	// this cluster fits into what is left of the window.
+	// Windows in which nodes of the pool may start; none means always. A started node
+	// always finishes, so a node starts only if the usual duration in this cluster fits
+	// into the rest of the window.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -75,7 +75,7 @@ type UpdatePoolSpec struct {
 	// person raises spec.retry of the ClusterUpdate it is tried that often again.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 10",message="must be from 1 to 10: a node that failed ten times does not mend itself"
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 10",message="must be from 1 to 10: a node that failed ten times needs a person"
 	Attempts int32 `json:"attempts,omitempty"`
 	// OnFailure is the action on a failed node. Halt leaves it as it is, cordoned. Undo
 	// undoes the started steps, if all of them can be undone, and returns the node at its
@@ -83,6 +83,23 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:default=Halt
 	OnFailure FailurePolicy `json:"onFailure,omitempty"`
+	// ControlPlane is how the static pods of the pool's control-plane nodes are replaced.
+	// Together replaces them at once, and on the only control-plane node the kubelet with
+	// them: the API server is unavailable for seconds. kubeadm still writes the manifests
+	// and does the rest. Kubeadm has `kubeadm upgrade` replace one component after
+	// another, which takes minutes. refit uses Kubeadm by itself for Kubernetes versions
+	// whose kubeadm it does not know.
+	// +optional
+	// +kubebuilder:default=Together
+	ControlPlane ControlPlaneMethod `json:"controlPlane,omitempty"`
+	// KubeadmPatches is a directory on the pool's nodes with the patches that kubeadm
+	// applies to manifests and to the kubelet's configuration, as `kubeadm upgrade
+	// --patches` takes it. kubeadm does not remember the directory: without it an update
+	// writes manifests without the patches. Directory and files must belong to root.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^/[A-Za-z0-9._/-]+$`
+	// +kubebuilder:validation:MaxLength=256
+	KubeadmPatches string `json:"kubeadmPatches,omitempty"`
 	// LocalCopy is whether the pool's nodes keep a copy of the blobs of pinned images, for
 	// PinnedImageSets without a value of their own. With Keep, a node recovers by itself
 	// after a power cut; Discard saves the room. Empty is Keep.
@@ -93,9 +110,9 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",message="must be from 1024 to 65535; docs/reference/ports.md lists what other node components use"
 	PeerPort int32 `json:"peerPort,omitempty"`
-	// SoftReboot permits the nodes to enter an OS image by a restart of user space
-	// alone, where the host says that it can (bootc, the same kernel and kernel
-	// arguments). All pods stop as in a restart of the machine, so nodes are drained.
+	// SoftReboot lets nodes boot an OS image by a restart of user space alone, where the
+	// host supports it (bootc, the same kernel and kernel arguments). All pods stop as
+	// in a restart of the machine, so nodes are drained.
 	// +optional
 	SoftReboot bool `json:"softReboot,omitempty"`
 	// OSReadySeconds is how long a node may take, after it booted another OS image, until
@@ -133,18 +150,18 @@ type UpdatePoolSpec struct {
 	// registers with the taint itself waits in any pool, and in none.
 	// +optional
 	StartupTaint bool `json:"startupTaint,omitempty"`
-	// Disruption rules say what a change of files, units and ssh keys costs, if the
-	// NodeConfig does not say it itself. Of a pool with rules, or with an OSImage,
-	// what no rule speaks of reboots the node.
+	// Disruption rules set what a change of files, units and ssh keys does to the node,
+	// unless the NodeConfig sets it. In a pool with rules, or with an OSImage, a change
+	// without a rule reboots the node.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Disruption []DisruptionRule `json:"disruption,omitempty"`
 }
 
-// DisruptionRule says what changes of some things cost.
+// DisruptionRule is what changes of some things do to the node.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.files) || has(self.units) || has(self.sshKeys)",message="name files, units or sshKeys that the rule speaks of"
+// +kubebuilder:validation:XValidation:rule="has(self.files) || has(self.units) || has(self.sshKeys)",message="name files, units or sshKeys that the rule applies to"
 // +kubebuilder:validation:XValidation:rule="self.actions.size() == 1 || !self.actions.exists(a, a.type == 'None' || a.type == 'Reboot')",message="None and Reboot stand alone"
 type DisruptionRule struct {
 	// Files are paths, directories (everything below), or patterns: * within a name,
@@ -172,7 +189,7 @@ type DisruptionRule struct {
 
 // DisruptionAction is one thing that is done after a change.
 //
-// +kubebuilder:validation:XValidation:rule="(self.type in ['Reload', 'Restart']) == has(self.unit)",message="Reload and Restart take a unit, the others none"
+// +kubebuilder:validation:XValidation:rule="(self.type in ['Reload', 'Restart']) == has(self.unit)",message="Reload and Restart need a unit, the others must not have one"
 type DisruptionAction struct {
 	// Type: None, Reload, Restart, DaemonReload, Drain, Reboot.
 	// +kubebuilder:validation:Enum=None;Reload;Restart;DaemonReload;Drain;Reboot
@@ -198,7 +215,18 @@ const (
 	DriftIgnore DriftAction = "Ignore"
 )
 
-// FailurePolicy says what becomes of a node that has failed.
+// ControlPlaneMethod is how the static pods of a control-plane node are replaced.
+// +kubebuilder:validation:Enum=Together;Kubeadm
+type ControlPlaneMethod string
+
+const (
+	// ControlPlaneTogether replaces them at once.
+	ControlPlaneTogether ControlPlaneMethod = "Together"
+	// ControlPlaneKubeadm has kubeadm replace one after another.
+	ControlPlaneKubeadm ControlPlaneMethod = "Kubeadm"
+)
+
+// FailurePolicy is what happens to a node that has failed.
 // +kubebuilder:validation:Enum=Halt;Undo
 type FailurePolicy string
 
@@ -209,7 +237,7 @@ const (
 	FailureUndo FailurePolicy = "Undo"
 )
 
-// Canary says which nodes of a pool go first.
+// Canary is which nodes of a pool start first.
 type Canary struct {
 	// Nodes is how many, a number or a percentage of the pool's workers in the
 	// plan (rounded down, at least 1).
@@ -264,10 +292,11 @@ type UpdatePoolStatus struct {
 	// Unavailable nodes are cordoned or not Ready.
 	// +optional
 	Unavailable int32 `json:"unavailable,omitempty"`
-	// Joining nodes take no pods yet, because they do not hold all that they are to.
+	// Joining nodes are not schedulable yet, because they have not pinned all their
+	// images.
 	// +optional
 	Joining int32 `json:"joining,omitempty"`
-	// Window says until when nodes may start, or when they may next; empty without
+	// Window is until when nodes may start, or when they may next; empty without
 	// windows.
 	// +optional
 	Window string `json:"window,omitempty"`
