@@ -31,7 +31,7 @@ import (
 const spreadHost = "REFIT_BENCH_SPREAD_HOST"
 
 func TestMain(m *testing.M) {
-	for name, be := range map[string]func(string) error{spreadHost: beHost, loadAgent: beAgent} {
+	for name, be := range map[string]func(string) error{spreadHost: runHost, loadAgent: runAgent, hashPass: runHashPass} {
 		text := os.Getenv(name)
 		if text == "" {
 			continue
@@ -45,34 +45,35 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hostRole is what a host is told at its start.
+// hostRole is the configuration of a host at its start.
 type hostRole struct {
 	Number int    `json:"number"`
 	Dir    string `json:"dir"`
 	// Bundle is a file with the bundle; only Origin keeps its chunks, the others
 	// have its header alone.
-	Bundle string `json:"bundle"`
-	Origin bool   `json:"origin"`
-	Lies   bool   `json:"lies"`
-	// Bandwidth is the share that the controller would tell it, in bytes a second.
+	Bundle  string `json:"bundle"`
+	Origin  bool   `json:"origin"`
+	BadPeer bool   `json:"badPeer"`
+	// Bandwidth is the share that the controller would set, in bytes a second.
 	Bandwidth int64 `json:"bandwidth"`
 }
 
-// hostSays is a line of a host.
-type hostSays struct {
-	PublicKey string `json:"publicKey,omitempty"`
-	Listens   bool   `json:"listens,omitempty"`
-	Done      *took  `json:"done,omitempty"`
+// hostMessage is a line that a host prints.
+type hostMessage struct {
+	PublicKey string      `json:"publicKey,omitempty"`
+	Listens   bool        `json:"listens,omitempty"`
+	Done      *hostResult `json:"done,omitempty"`
 }
 
-// took is what a host has to say at its end.
-type took struct {
-	Seconds float64  `json:"seconds"`
-	CPU     float64  `json:"cpuSeconds"`
-	RSS     int64    `json:"peakRSSMiB"`
-	Bytes   int64    `json:"bytesKept"`
-	Liars   []string `json:"liars,omitempty"`
-	Whole   bool     `json:"whole"`
+// hostResult is what a host reports at its end.
+type hostResult struct {
+	Seconds  float64  `json:"seconds"`
+	CPU      float64  `json:"cpuSeconds"`
+	System   float64  `json:"cpuSecondsInKernel"`
+	RSS      int64    `json:"peakRSSMiB"`
+	Bytes    int64    `json:"bytesKept"`
+	BadPeers []string `json:"badPeers,omitempty"`
+	Whole    bool     `json:"whole"`
 }
 
 func hostName(k int) string { return fmt.Sprint("host-", k) }
@@ -81,20 +82,20 @@ func hostAddress(k int) string {
 	return net.JoinHostPort(kernel.HostAddress(k), strconv.Itoa(model.PortPeers))
 }
 
-// liar is a library that sends every chunk with a wrong byte.
-type liar struct{ peertransfer.Shelves }
+// badPeer is a library that changes a byte of every chunk that it sends.
+type badPeer struct{ peertransfer.Shelves }
 
-func (l liar) Chunk(digest string, n int) ([]byte, error) {
-	b, err := l.Shelves.Chunk(digest, n)
+func (l badPeer) Chunk(digest string, n int, buf []byte) ([]byte, error) {
+	b, err := l.Shelves.Chunk(digest, n, buf)
 	if err == nil {
 		b[len(b)/2] ^= 1
 	}
 	return b, err
 }
 
-// beHost is one node: the agent's own library, server, clients and exchange. It is
-// told of its peers, then to begin, on its standard input.
-func beHost(text string) error {
+// runHost is one node: the agent's own library, server, clients and transfer. It reads its
+// peers, then the command to start, from standard input.
+func runHost(text string) error {
 	var role hostRole
 	if err := json.Unmarshal([]byte(text), &role); err != nil {
 		return err
@@ -110,7 +111,7 @@ func beHost(text string) error {
 	say := json.NewEncoder(os.Stdout)
 	hear := bufio.NewScanner(os.Stdin)
 	hear.Buffer(nil, 1<<20)
-	_ = say.Encode(hostSays{PublicKey: id.PublicKey()})
+	_ = say.Encode(hostMessage{PublicKey: id.PublicKey()})
 	var peers []v1alpha1.Peer
 	hear.Scan()
 	if err := json.Unmarshal(hear.Bytes(), &peers); err != nil {
@@ -121,8 +122,8 @@ func beHost(text string) error {
 		return err
 	}
 	serve := peerapi.Library(peertransfer.Shelves{Library: lib})
-	if role.Lies {
-		serve = liar{peertransfer.Shelves{Library: lib}}
+	if role.BadPeer {
+		serve = badPeer{peertransfer.Shelves{Library: lib}}
 	}
 	limit := &peerapi.Limit{}
 	limit.Set(role.Bandwidth)
@@ -132,7 +133,7 @@ func beHost(text string) error {
 	go func() {
 		_ = peertransfer.Serve(context.Background(), l, serve, peerapi.Alive{Node: hostName(role.Number)}, id, known, limit)
 	}()
-	_ = say.Encode(hostSays{Listens: true})
+	_ = say.Encode(hostMessage{Listens: true})
 	hear.Scan()
 	ended := make(chan struct{})
 	go func() {
@@ -143,12 +144,12 @@ func beHost(text string) error {
 			}
 		}
 	}()
-	t, err := take(role, shelf, id, peers, limit)
+	t, err := fetchAll(role, shelf, id, peers, limit)
 	if err != nil {
 		return err
 	}
-	_ = say.Encode(hostSays{Done: t})
-	<-ended // serves until nobody has anything to say to it
+	_ = say.Encode(hostMessage{Done: t})
+	<-ended // serves until its standard input is closed
 	return nil
 }
 
@@ -165,40 +166,40 @@ func openShelf(role hostRole) (*bundlestore.Library, *bundlestore.Shelf, error) 
 	}
 	lib.Serve([]string{shelf.Digest()})
 	if role.Origin {
-		err = bundlestore.Copy(context.Background(), f, shelf, all(shelf.Bundle()), func(int64) {})
+		err = bundlestore.Copy(context.Background(), f, shelf, allChunks(shelf.Bundle()), func(int64) {})
 	}
 	return lib, shelf, err
 }
 
-func all(h *bundle.Header) (out []int) {
+func allChunks(h *bundle.Header) (out []int) {
 	for n := range h.Chunks.Len() {
 		out = append(out, n)
 	}
 	return out
 }
 
-func take(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, peers []v1alpha1.Peer, limit *peerapi.Limit) (*took, error) {
+func fetchAll(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, peers []v1alpha1.Peer, limit *peerapi.Limit) (*hostResult, error) {
 	clients := peertransfer.Peers{Limit: limit}
 	var from []peertransfer.Peer
 	for _, c := range clients.Clients(id, peers, hostName(role.Number)) {
 		from = append(from, c)
 	}
 	var mu sync.Mutex
-	out := &took{}
+	out := &hostResult{}
 	began := time.Now()
-	err := peertransfer.Fetch(context.Background(), shelf, all(shelf.Bundle()), from, peertransfer.Settings{
+	err := peertransfer.Fetch(context.Background(), shelf, allChunks(shelf.Bundle()), from, peertransfer.Settings{
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		ChunkTime: peertransfer.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
-		Got: func(n int64) {
+		OnChunk: func(n int64) {
 			mu.Lock()
 			defer mu.Unlock()
 			out.Bytes += n
 		},
-		Lied: func(p peerapi.Peer, _ int) {
+		OnBadChunk: func(p peerapi.Peer, _ int) {
 			mu.Lock()
 			defer mu.Unlock()
-			if !slices.Contains(out.Liars, p.Name) {
-				out.Liars = append(out.Liars, p.Name)
+			if !slices.Contains(out.BadPeers, p.Name) {
+				out.BadPeers = append(out.BadPeers, p.Name)
 			}
 		}})
 	out.Seconds = time.Since(began).Seconds()
@@ -209,6 +210,7 @@ func take(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, peers [
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // of this process it does not fail
 	out.CPU = time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+	out.System = time.Duration(u.Stime.Nano()).Seconds()
 	out.RSS = u.Maxrss >> 10
 	return out, err
 }
