@@ -24,10 +24,10 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// THE MACHINES ARE SIMULATED. Cluster API's in-memory machines have no host, so
-// this file plays, through the API and with each node's own identity, what a host
-// would: the Node as the kubelet reports it, the static pods of a control plane,
-// and refit's agent. Nothing is installed anywhere; a step only takes time.
+// THE MACHINES ARE SIMULATED. Cluster API's in-memory machines have no host. This file
+// writes what a host would, through the API and with each node's own identity. It plays the
+// Node that a kubelet reports, the static pods of a control plane, and refit's agent.
+// Nothing is installed anywhere; a step only takes time.
 
 // simulation plays the hosts of one workload cluster.
 type simulation struct {
@@ -64,7 +64,7 @@ func simulate(m *management) *simulation {
 	id, err := peerapi.NewIdentity(key)
 	must(m.t, err)
 	s.key = id.PublicKey()
-	s.header, s.digest = stick(m, to)
+	s.header, s.digest = releaseHeader(m, to)
 	s.server = httptest.NewUnstartedServer(peerapi.Handler(s, peerapi.Alive{Node: "simulated"}))
 	s.server.TLS = id.ServerTLS(func(string) bool { return true })
 	s.server.StartTLS()
@@ -87,8 +87,8 @@ func simulate(m *management) *simulation {
 	return s
 }
 
-// stick is the header of a bundle with a release; nobody reads more of it.
-func stick(m *management, version string) (raw []byte, digest string) {
+// releaseHeader returns the header of a bundle with a release: the test reads no more of it.
+func releaseHeader(m *management, version string) (raw []byte, digest string) {
 	m.t.Helper()
 	md := &bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: "0.0.1", Name: "capi-test", Version: version[1:], KubernetesVersion: version,
 		Platforms: []string{"linux/amd64"}, ChunkSize: bundle.DefaultChunkSize}
@@ -123,8 +123,8 @@ func (s *simulation) Header(digest string) ([]byte, error) {
 	}
 	return s.header, nil
 }
-func (s *simulation) Have(string) ([]byte, error)       { return nil, peerapi.ErrNotHere }
-func (s *simulation) Chunk(string, int) ([]byte, error) { return nil, peerapi.ErrNotHere }
+func (s *simulation) Have(string) ([]byte, error)               { return nil, peerapi.ErrNotHere }
+func (s *simulation) Chunk(string, int, []byte) ([]byte, error) { return nil, peerapi.ErrNotHere }
 
 // hold keeps runs from ending, or lets them.
 func (s *simulation) hold(held bool) {
@@ -269,7 +269,7 @@ func (s *simulation) agent(ctx context.Context, h *host) error {
 		now = *st.Agent.Heartbeat
 	}
 	st.Agent = &v1alpha1.AgentInfo{Version: "simulated", Address: s.server.Listener.Addr().String(), PublicKey: s.key, Heartbeat: &now,
-		Updaters: []string{"kubeadm", "kubelet", "settle"}, Formats: model.ContentFormats()}
+		Updaters: []string{"control-plane", "kubeadm", "kubelet", "settle"}, Formats: model.ContentFormats()}
 	st.Phase = "Idle"
 	st.FileSystems = []v1alpha1.FileSystem{{Name: "state", ID: "1", FreeBytes: 1 << 40, TotalBytes: 1 << 41}}
 	s.media(st, &nu)
@@ -311,7 +311,7 @@ func (s *simulation) holds(ctx context.Context, h *host, st *v1alpha1.NodeUpdate
 	if err := h.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &c); err != nil {
 		return err
 	}
-	var l model.HoldList
+	var l model.PinSet
 	if err := json.Unmarshal([]byte(c.Data), &l); err != nil {
 		return err
 	}

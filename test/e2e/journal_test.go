@@ -13,11 +13,26 @@ import (
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// journalPoints are the lines of a run at which an agent can die, in the order
-// in which a run passes them first.
-var journalPoints = []string{
-	failpoint.JournalRun, failpoint.StepBefore, failpoint.KubeadmBinary, failpoint.KubeadmStarted, failpoint.StepAfter,
-	failpoint.JournalStep, failpoint.KubeletReplaced, failpoint.KubeletRestarted, failpoint.JournalFinish, failpoint.RunReported,
+// Lines of a run at which an agent can die, in the order in which a run passes them first.
+// At the lines of an exchange the process dies that replaces the files.
+var (
+	workerPoints = []string{
+		failpoint.JournalRun, failpoint.StepBefore, failpoint.KubeadmBinary, failpoint.KubeadmStarted, failpoint.StepAfter,
+		failpoint.JournalStep, failpoint.KubeletReplaced, failpoint.KubeletRestarted, failpoint.JournalFinish, failpoint.RunReported,
+	}
+	controlPlanePoints = []string{
+		failpoint.JournalRun, failpoint.StepBefore, failpoint.ControlPlaneCommand, failpoint.ControlPlanePrepared,
+		failpoint.ExchangeRecorded, failpoint.ExchangePrepared, failpoint.ExchangeStopped, failpoint.ExchangeRenamed,
+		failpoint.ControlPlaneReplaced, failpoint.StepAfter, failpoint.JournalStep,
+		failpoint.KubeadmBinary, failpoint.KubeadmStarted, failpoint.JournalFinish, failpoint.RunReported,
+	}
+)
+
+func journalPoints(s *scenario.Scenario, node string) []string {
+	if node == s.Lab.Nodes()[0] {
+		return controlPlanePoints
+	}
+	return workerPoints
 }
 
 // TestJournalKills cuts every node's agent off once at every kind of line of its
@@ -33,7 +48,7 @@ func TestJournalKills(t *testing.T) {
 	defer cancel()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	dev, err := s.Insert(ctx, s.Stick, b)
+	dev, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, dev))
 	must(t, s.Approve(ctx, b))
@@ -46,7 +61,7 @@ func TestJournalKills(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, n := range s.Lab.Nodes() {
 		wg.Go(func() {
-			for _, p := range journalPoints {
+			for _, p := range journalPoints(s, n) {
 				if diesAt(ctx, s, n, p) {
 					mu.Lock()
 					cut[n] = append(cut[n], p)
@@ -61,7 +76,7 @@ func TestJournalKills(t *testing.T) {
 	cancel()
 	wg.Wait()
 	for _, n := range s.Lab.Nodes() {
-		for _, p := range journalPoints {
+		for _, p := range journalPoints(s, n) {
 			if !slices.Contains(cut[n], p) {
 				t.Errorf("the agent of %s never died at %s", n, p)
 			}

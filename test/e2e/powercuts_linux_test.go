@@ -36,7 +36,7 @@ const (
 // which it is killed, and up to how many passes of them it lives through.
 var linePoints = map[string]int{
 	failpoint.ChunkWritten: 120, failpoint.BlobSync: 20, failpoint.BlobRename: 20, failpoint.PeerFetch: 120,
-	failpoint.LoadContent: 3, failpoint.LoadUnpack: 3, failpoint.LoadDone: 3, failpoint.PinLabel: 6, failpoint.PinRecord: 3,
+	failpoint.LoadBlob: 20, failpoint.LoadContent: 3, failpoint.LoadUnpack: 3, failpoint.LoadDone: 3, failpoint.PinLabel: 6, failpoint.PinRecord: 3,
 }
 
 // cutPoint is one kill as results/powercuts.json has it.
@@ -46,19 +46,18 @@ type cutPoint struct {
 	Point string `json:"point"`
 	// Called are the images that the runtime called present afterwards and that were
 	// not evaluated before in this load; all of them were whole.
-	Called int `json:"judged"`
-	// Waited is how long it took after that until everything was held and pinned, for
-	// the last of a load; what was brought meanwhile (while it was evaluated, or while a
-	// line was waited for that did not come) is not in it.
+	Called int `json:"checked"`
+	// Waited is how long it then took until every image was pinned, for the last cut of a
+	// load. It does not count what was loaded while the images were checked, nor the wait
+	// for a failpoint that was not reached.
 	Waited float64 `json:"waitedSeconds,omitempty"`
 }
 
-// TestPowerCuts kills agent, container runtime and kubelet of a node while it
-// fetches, loads and pins, at seeded points, and cuts its power with the disk as it
-// is: what was not written is lost. After each restart the node converges, and no
-// image is called present that is not whole. That is evaluated by GNU tar, which
-// compares the unpacked layers with those of the bundle's file, and by SHA-256 of
-// the runtime's own blobs.
+// TestPowerCuts kills agent, container runtime and kubelet of a node while it fetches,
+// loads and pins, at seeded points, and cuts its power: unwritten data is lost. After each
+// restart the node converges, and the runtime calls no damaged image present. GNU tar
+// compares the unpacked layers with those of the bundle's file, and SHA-256 checks the
+// runtime's own blobs.
 func TestPowerCuts(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("fifty kills take long: make e2e")
@@ -67,7 +66,7 @@ func TestPowerCuts(t *testing.T) {
 	if v, err := strconv.ParseUint(os.Getenv("REFIT_SEED"), 10, 64); err == nil {
 		seed = v
 	}
-	o := scenario.Options{Name: "powercuts", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, Stick: "n1"}
+	o := scenario.Options{Name: "powercuts", From: from, To: to, Nodes: 3, Runtime: lab.RuntimeMixed, MediumNode: "n1"}
 	withFailpoints(&o)
 	s := prepared(t, o)
 	ctx := t.Context()
@@ -75,24 +74,24 @@ func TestPowerCuts(t *testing.T) {
 	must(t, s.Up(ctx))
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	device, err := s.Insert(ctx, s.Stick, b)
+	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, device))
 	must(t, s.Approve(ctx, b))
 	copied(t, s)
-	p := &powerCuts{t: t, s: s, b: b, rand: rand.New(rand.NewPCG(seed, seed)), judge: newJudge(t, s, b)}
+	p := &powerCuts{t: t, s: s, b: b, rand: rand.New(rand.NewPCG(seed, seed)), checker: newImageChecker(t, s, b)}
 	report := struct {
 		Seed    uint64     `json:"seed"`
 		Kills   int        `json:"kills"`
 		Cuts    int        `json:"powerCuts"`
-		Judged  int        `json:"imagesJudged"`
+		Checked int        `json:"imagesChecked"`
 		Torn    int        `json:"imagesNotWhole"`
 		Seconds int        `json:"seconds"`
 		Points  []cutPoint `json:"points"`
 	}{Seed: seed}
 	began := time.Now()
 	keepResult(t, "powercuts.json", func() any {
-		report.Points, report.Kills, report.Cuts, report.Judged, report.Torn = p.points, p.kills, p.cuts, p.judge.judged, p.judge.torn
+		report.Points, report.Kills, report.Cuts, report.Checked, report.Torn = p.points, p.kills, p.cuts, p.checker.checked, p.checker.torn
 		report.Seconds = int(time.Since(began).Seconds())
 		return report
 	})
@@ -113,7 +112,7 @@ type powerCuts struct {
 	s           *scenario.Scenario
 	b           scenario.Bundle
 	rand        *rand.Rand
-	judge       *judge
+	checker     *imageChecker
 	points      []cutPoint
 	kills, cuts int
 }
@@ -139,7 +138,7 @@ func (p *powerCuts) empty(node string) {
 		}
 	}
 	must(p.t, p.s.Exec(ctx, node, "sh", "-c", "rm -rf /var/lib/refit/blobs /var/lib/refit/layers"))
-	p.judge.forget()
+	p.checker.forget()
 }
 
 // images waits for a runtime that was killed.
@@ -183,7 +182,7 @@ func (p *powerCuts) killWhileLoading(node string) {
 			continue
 		}
 		p.kills++
-		p.points = append(p.points, cutPoint{Node: node, Point: "kill -9 of " + point, Called: p.judge.node(p.images(node), node)})
+		p.points = append(p.points, cutPoint{Node: node, Point: "kill -9 of " + point, Called: p.checker.node(p.images(node), node)})
 	}
 	p.converge(node)
 }
@@ -260,7 +259,7 @@ func (p *powerCuts) cutPower(node string) {
 	time.Sleep(wait) // the seeded point
 	must(p.t, p.s.Lab.CutPower(ctx, node))
 	p.cuts++
-	p.points = append(p.points, cutPoint{Node: node, Point: fmt.Sprintf("power cut %d ms after the agent began", wait.Milliseconds()), Called: p.judge.node(p.images(node), node)})
+	p.points = append(p.points, cutPoint{Node: node, Point: fmt.Sprintf("power cut %d ms after the agent began", wait.Milliseconds()), Called: p.checker.node(p.images(node), node)})
 	p.converge(node)
 }
 
@@ -274,8 +273,8 @@ func (p *powerCuts) converge(node string) {
 	})
 	last := &p.points[len(p.points)-1]
 	last.Waited = time.Since(began).Seconds()
-	p.judge.forget()
-	last.Called += p.judge.node(p.images(node), node)
+	p.checker.forget()
+	last.Called += p.checker.node(p.images(node), node)
 	eventually(p.t, 3*time.Minute, "the kubelet of "+node+" runs", func() (bool, string) {
 		out, err := p.s.Output(p.t.Context(), node, "systemctl", "is-active", "kubelet")
 		return err == nil, out
@@ -300,20 +299,20 @@ func (p *powerCuts) held(node string) (n int, err error) {
 	return n, err
 }
 
-// evaluate compares what a runtime calls present with the bundle's own file, by
+// imageChecker compares what a runtime calls present with the bundle's own file, by
 // programs that are not refit's.
-type judge struct {
-	t            *testing.T
-	s            *scenario.Scenario
-	b            scenario.Bundle
-	layout       string
-	done         map[string]bool
-	judged, torn int
+type imageChecker struct {
+	t             *testing.T
+	s             *scenario.Scenario
+	b             scenario.Bundle
+	layout        string
+	done          map[string]bool
+	checked, torn int
 }
 
-func newJudge(t *testing.T, s *scenario.Scenario, b scenario.Bundle) *judge {
+func newImageChecker(t *testing.T, s *scenario.Scenario, b scenario.Bundle) *imageChecker {
 	t.Helper()
-	j := &judge{t: t, s: s, b: b, layout: s.Path("judge"), done: map[string]bool{}}
+	j := &imageChecker{t: t, s: s, b: b, layout: s.Path("check"), done: map[string]bool{}}
 	must(t, os.MkdirAll(j.layout, 0o755))
 	out, err := exec.CommandContext(t.Context(), "tar", "-xf", b.Path, "-C", j.layout).CombinedOutput()
 	if err != nil {
@@ -322,14 +321,14 @@ func newJudge(t *testing.T, s *scenario.Scenario, b scenario.Bundle) *judge {
 	return j
 }
 
-func (j *judge) forget() { clear(j.done) }
+func (j *imageChecker) forget() { clear(j.done) }
 
-func (j *judge) blob(digest string) string {
+func (j *imageChecker) blob(digest string) string {
 	return filepath.Join(j.layout, "blobs/sha256", strings.TrimPrefix(digest, "sha256:"))
 }
 
 // node evaluates what was not evaluated before, and says how much.
-func (j *judge) node(have []cri.Image, node string) (called int) {
+func (j *imageChecker) node(have []cri.Image, node string) (called int) {
 	j.t.Helper()
 	for name, digest := range j.b.Images {
 		repository := name[:strings.LastIndexByte(name, ':')]
@@ -341,7 +340,7 @@ func (j *judge) node(have []cri.Image, node string) (called int) {
 		}
 		j.done[node+name] = true
 		called++
-		j.judged++
+		j.checked++
 		if wrong := j.image(node, digest); wrong != "" {
 			j.torn++
 			j.t.Errorf("node %s calls %s present, and it is not whole: %s", node, name, wrong)
@@ -356,7 +355,7 @@ type ociManifest struct {
 	Layers    []struct{ Digest string }
 }
 
-func (j *judge) image(node, digest string) (wrong string) {
+func (j *imageChecker) image(node, digest string) (wrong string) {
 	var m ociManifest
 	j.read(digest, &m)
 	if len(m.Manifests) > 0 {
@@ -388,14 +387,14 @@ func (j *judge) image(node, digest string) (wrong string) {
 	return ""
 }
 
-func (j *judge) read(digest string, into any) {
+func (j *imageChecker) read(digest string, into any) {
 	j.t.Helper()
 	b, err := os.ReadFile(j.blob(digest))
 	must(j.t, err)
 	must(j.t, json.Unmarshal(b, into))
 }
 
-func (j *judge) sum(node, path string) string {
+func (j *imageChecker) sum(node, path string) string {
 	at, err := j.s.Lab.Path(node, path)
 	must(j.t, err)
 	f, err := os.Open(at)
@@ -410,7 +409,7 @@ func (j *judge) sum(node, path string) string {
 }
 
 // containerdDirs asks ctr where the layers of an image are, the lowest first.
-func (j *judge) containerdDirs(node, config string) (dirs []string) {
+func (j *imageChecker) containerdDirs(node, config string) (dirs []string) {
 	var c struct {
 		RootFS struct {
 			DiffIDs []string `json:"diff_ids"`
@@ -429,12 +428,12 @@ func (j *judge) containerdDirs(node, config string) (dirs []string) {
 	eventually(j.t, 2*time.Minute, "ctr names the layers", func() (bool, string) {
 		ctx, cancel := context.WithTimeout(j.t.Context(), 20*time.Second)
 		defer cancel()
-		_, _ = j.s.Output(ctx, node, "ctr", "-n", "k8s.io", "snapshots", "rm", "judge")
+		_, _ = j.s.Output(ctx, node, "ctr", "-n", "k8s.io", "snapshots", "rm", "check")
 		var err error
-		out, err = j.s.Output(ctx, node, "ctr", "-n", "k8s.io", "snapshots", "view", "--mounts", "judge", chain)
+		out, err = j.s.Output(ctx, node, "ctr", "-n", "k8s.io", "snapshots", "view", "--mounts", "check", chain)
 		return err == nil, fmt.Sprint(err)
 	})
-	_, _ = j.s.Output(j.t.Context(), node, "ctr", "-n", "k8s.io", "snapshots", "rm", "judge")
+	_, _ = j.s.Output(j.t.Context(), node, "ctr", "-n", "k8s.io", "snapshots", "rm", "check")
 	var mounts []struct {
 		Type, Source string
 		Options      []string
@@ -455,7 +454,7 @@ func (j *judge) containerdDirs(node, config string) (dirs []string) {
 }
 
 // crioDirs reads in the store's records where layers are.
-func (j *judge) crioDirs(node string, layers []string) (dirs []string) {
+func (j *imageChecker) crioDirs(node string, layers []string) (dirs []string) {
 	const store = "/var/lib/containers/storage"
 	path, err := j.s.Lab.Path(node, store+"/overlay-layers/layers.json")
 	must(j.t, err)
@@ -479,7 +478,7 @@ func (j *judge) crioDirs(node string, layers []string) (dirs []string) {
 
 // compare has GNU tar compare a layer of the bundle with a directory. Owners and
 // times are not evaluated, nor what the layer removes.
-func (j *judge) compare(node, layer, dir string) (wrong string) {
+func (j *imageChecker) compare(node, layer, dir string) (wrong string) {
 	at, err := j.s.Lab.Path(node, dir)
 	must(j.t, err)
 	c := exec.CommandContext(j.t.Context(), "tar", "--compare", "-f", j.blob(layer), "-C", at)

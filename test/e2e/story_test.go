@@ -20,23 +20,23 @@ import (
 	"github.com/refit-dev/refit/test/results"
 )
 
-// TestMainJob is the story of the product with what goes wrong at a real site:
-// an altered stick, a stick nobody approved, a disk that is too small, a kill,
-// a budget that cannot be met, and in the end every node at the new release.
+// TestMainJob is the main story of the product, with the faults of a real site. They are an
+// altered USB stick, an unapproved one, a disk that is too small, a kill, and a budget that
+// cannot be met. In the end every node has the new release.
 func TestMainJob(t *testing.T) {
 	s := start(t, "story", 3)
 	keepStory(t, "story.json")
 	ctx := t.Context()
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	right, err := s.Insert(ctx, s.Stick, b)
+	right, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, right))
 	noBundleImages(t, s, b)
 
 	step(t, "a stick that is not approved is found and nothing is loaded", func(t *testing.T) {
 		eventually(t, time.Minute, "the stick is found", func() (bool, string) {
-			m, said := medium(t, s, s.Stick, right)
+			m, said := medium(t, s, s.MediumNode, right)
 			return m.State == v1alpha1.MediumFound && m.Digest == b.Digest, said
 		})
 		eventually(t, 10*time.Second, "status asks for an approval", func() (bool, string) { // a moment after the node's own word
@@ -45,17 +45,17 @@ func TestMainJob(t *testing.T) {
 		})
 		noBundleImages(t, s, b)
 	})
-	must(t, s.Eject(ctx, s.Stick, right))
+	must(t, s.Eject(ctx, s.MediumNode, right))
 	must(t, approve(t, s, b.Digest))
 	stranger, err := s.Key(ctx, "stranger")
 	must(t, err)
 	step(t, "a stick with a stranger's bundle is refused with both digests", func(t *testing.T) {
-		wrongStick(t, s, b, scenario.BundleOptions{File: "stranger.tar", Version: "9.9.9", Key: stranger})
+		unverifiedMedium(t, s, b, scenario.BundleOptions{File: "stranger.tar", Version: "9.9.9", Key: stranger})
 	})
 	step(t, "a stick with an unsigned bundle is refused with both digests", func(t *testing.T) {
-		wrongStick(t, s, b, scenario.BundleOptions{File: "unsigned.tar", Version: "8.8.8"})
+		unverifiedMedium(t, s, b, scenario.BundleOptions{File: "unsigned.tar", Version: "8.8.8"})
 	})
-	step(t, "an altered stick is refused where it was altered", func(t *testing.T) { alteredStick(t, s, b) })
+	step(t, "an altered stick is refused where it was altered", func(t *testing.T) { alteredMedium(t, s, b) })
 	step(t, "a disk that is too small is named with needed and free bytes", func(t *testing.T) { smallDisk(t, s, b) })
 
 	row := seeded(t)
@@ -78,7 +78,7 @@ func TestMainJob(t *testing.T) {
 	step(t, "the update finishes by itself", func(t *testing.T) { finished(t, s, b, digest) })
 	step(t, "a DaemonSet brings the host service back where it is missing", func(t *testing.T) { daemonSet(t, s, b) })
 	step(t, "an older signed bundle is loaded by its trusted key and refused as an update", func(t *testing.T) { olderBundle(t, s) })
-	step(t, "what a crash runs, with the registry up and stopped, is foretold", func(t *testing.T) { foretold(t, s) })
+	step(t, "refit predicts what a crash runs, with the registry up and stopped", func(t *testing.T) { checkPredictions(t, s) })
 	if f := fired()[row.name]; !f.fired {
 		t.Errorf("the seeded kill %q did not fire: its moment was not seen, or the kill failed: %v", row.name, f.err)
 	}
@@ -157,17 +157,17 @@ func noBundleImages(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	}
 }
 
-// wrongStick: another bundle than the approved one, signed with the key, or
+// unverifiedMedium: another bundle than the approved one, signed with the key, or
 // not signed at all without one.
-func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, o scenario.BundleOptions) {
+func unverifiedMedium(t *testing.T, s *scenario.Scenario, b scenario.Bundle, o scenario.BundleOptions) {
 	ctx := t.Context()
 	wrong, err := s.SmallBundle(ctx, o)
 	must(t, err)
 	before := stored(t, s)
-	dev, err := s.Insert(ctx, s.Stick, wrong)
+	dev, err := s.Insert(ctx, s.MediumNode, wrong)
 	must(t, err)
 	eventually(t, time.Minute, "the wrong stick is refused", func() (bool, string) {
-		m, said := medium(t, s, s.Stick, dev)
+		m, said := medium(t, s, s.MediumNode, dev)
 		return m.State == v1alpha1.MediumRefused && strings.Contains(m.Message, wrong.Digest) && strings.Contains(m.Message, b.Digest), said
 	})
 	eventually(t, time.Minute, "a Bundle's condition names the digest found and the one expected", func() (bool, string) {
@@ -182,7 +182,7 @@ func wrongStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle, o scenari
 			t.Errorf("a refused stick left %s", f)
 		}
 	}
-	must(t, s.Eject(ctx, s.Stick, dev))
+	must(t, s.Eject(ctx, s.MediumNode, dev))
 }
 
 // stored are the bundles, blobs and parts of blobs that a node's agent keeps.
@@ -214,15 +214,15 @@ func conditionSays(bundles []v1alpha1.Bundle, words ...string) (bool, string) {
 	return false, strings.Join(said, "; ")
 }
 
-// alteredStick: the right bundle with one byte changed in the middle.
-func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
+// alteredMedium: the right bundle with one byte changed in the middle.
+func alteredMedium(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	ctx := t.Context()
 	bad, err := s.Altered(b, b.Size/2)
 	must(t, err)
-	dev, err := s.InsertFile(ctx, s.Stick, bad)
+	dev, err := s.InsertFile(ctx, s.MediumNode, bad)
 	must(t, err)
 	eventually(t, 2*time.Minute, "the altered byte is found", func() (bool, string) {
-		m, said := medium(t, s, s.Stick, dev)
+		m, said := medium(t, s, s.MediumNode, dev)
 		return m.State == v1alpha1.MediumUnreadable && strings.Contains(m.Message, "offset"), said
 	})
 	eventually(t, time.Minute, "a Bundle's condition names the damage with the digest found and the one expected", func() (bool, string) {
@@ -233,7 +233,7 @@ func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 		return conditionSays(list.Items, "offset", "found sha256:", "expected sha256:")
 	})
 	noBundleImages(t, s, b)
-	must(t, s.Eject(ctx, s.Stick, dev))
+	must(t, s.Eject(ctx, s.MediumNode, dev))
 }
 
 // smallDisk: n3 has no room; the gate names node, needed and free bytes, and
@@ -241,7 +241,7 @@ func alteredStick(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 func smallDisk(t *testing.T, s *scenario.Scenario, b scenario.Bundle) {
 	ctx := t.Context()
 	must(t, s.Fill(ctx, "n3", 200<<20))
-	dev, err := s.Insert(ctx, s.Stick, b)
+	dev, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	_, err = s.Run(ctx, "plan", "--to", b.Digest, "--timeout", "30s")
 	must(t, err)
@@ -293,16 +293,16 @@ func startUpdate(t *testing.T, s *scenario.Scenario) {
 	}
 }
 
-// budgetIsNamed waits until status names the pod and the budget. The first node
-// is the control plane, whose drain the budget does not touch if no pod of the
-// workload is there, so it may be a while until a worker is drained.
+// budgetIsNamed waits until status names the pod and the budget. The first node is the
+// control plane. The budget does not block its drain if no pod of the workload runs there,
+// so it may take a while until a worker is drained.
 func budgetIsNamed(t *testing.T, s *scenario.Scenario) {
 	t.Helper()
 	var since time.Time
 	eventually(t, 15*time.Minute, "the budget is named", func() (bool, string) {
 		v, ok := status(t, s)
 		if !ok {
-			return false, "the API server is away"
+			return false, "the API server is unavailable"
 		}
 		if since.IsZero() && workerCordoned(t, s) {
 			since = time.Now()
@@ -361,7 +361,7 @@ func olderBundle(t *testing.T, s *scenario.Scenario) {
 	must(t, s.Client.Create(ctx, policy))
 	older, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "older.tar", Version: strings.TrimPrefix(from, "v"), Release: s.FromRelease()})
 	must(t, err)
-	_, err = s.Insert(ctx, s.Stick, older)
+	_, err = s.Insert(ctx, s.MediumNode, older)
 	must(t, err)
 	eventually(t, 5*time.Minute, "the older bundle is loaded", func() (bool, string) {
 		var list v1alpha1.BundleList
@@ -392,8 +392,11 @@ func finished(t *testing.T, s *scenario.Scenario, b scenario.Bundle, digest stri
 	if r.Code != 0 {
 		t.Fatalf("status --watch: exit code %d\n%s", r.Code, r.Stdout)
 	}
-	res, err := s.Measure(ctx, scenario.Result{PlanDigest: digest, Phases: map[string]float64{}, Workload: scenario.Workload{Samples: 1, MinReady: 1, Budget: 1}}, b,
-		map[string]string{"n1": from, "n2": from, "n3": from})
+	before := map[string]string{}
+	for _, n := range s.Lab.Nodes() {
+		before[n] = from
+	}
+	res, err := s.Measure(ctx, scenario.Result{PlanDigest: digest, Phases: map[string]float64{}, Workload: scenario.Workload{Samples: 1, MinReady: 1, Budget: 1}}, b, before)
 	must(t, err)
 	if !res.OK {
 		t.Errorf("problems: %v", res.Problems)

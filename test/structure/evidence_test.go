@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,7 +23,7 @@ var shown = []struct {
 	{"test/e2e/results/journal.json", "agents killed at every line of the journal", func(v value) string { return fmt.Sprintf("controller killed %v times", v.get("controllerKills")) }},
 	{"test/e2e/results/faults.json", "kubelets that fail, steps that hang, full disks", steps},
 	{"test/e2e/results/powercuts.json", "power cuts while nodes copy, load and pin", func(v value) string {
-		return fmt.Sprintf("%v kills, %v power cuts, %v images compared, %v damaged", v.get("kills"), v.get("powerCuts"), v.get("imagesJudged"), v.get("imagesNotWhole"))
+		return fmt.Sprintf("%v kills, %v power cuts, %v images compared, %v damaged", v.get("kills"), v.get("powerCuts"), v.get("imagesChecked"), v.get("imagesNotWhole"))
 	}},
 	{"test/e2e/results/tornstate.json", "damaged state files, full and read-only disks, each with a power cut", count("cases", "cases")},
 	{"test/e2e/results/clock.json", "clocks set by hours and decades during each step", count("steps", "steps")},
@@ -44,19 +46,53 @@ var shown = []struct {
 	{"bench/results/simulate-30000.json", "simulated nodes through a real API server", func(v value) string {
 		return fmt.Sprintf("%v nodes, wall %.3f of the bound, %.1f writes a node, %.0f MB in the controller", v.get("nodes"), v.get("wallOfBound"), v.get("writesPerNode"), v.get("controllerRSSBytes").(float64)/1e6)
 	}},
-	{"bench/results/spread.json", "one stick to eight hosts, against the time of one copy", none},
+	{"bench/results/spread.json", "one stick to eight and sixteen hosts, against the time of one copy", spread},
 	{"bench/results/spread-capped.json", "limits of bandwidth, measured in packets", none},
-	{"bench/results/load.json", "loading into containerd, against ctr image import", none},
+	{"bench/results/load.json", "loading into containerd, against ctr image import", func(v value) string {
+		r := value(v.get("ratios").(map[string]any))
+		return fmt.Sprintf("%.2f of its time, %.2f of its CPU", r.get("wall"), r.get("cpu"))
+	}},
+	{"bench/results/size.json", "what the programs are made of, by Go module", func(v value) string {
+		agent := value(v.get("refit-agent").(map[string]any))
+		return fmt.Sprintf("the agent has %.1f MB", agent.get("fileBytes").(float64)/1e6)
+	}},
+	{"bench/results/controlplane.json", "a control plane replaced together, and by kubeadm alone", func(v value) string {
+		us, kubeadm := value(v.get("together").(map[string]any)), value(v.get("kubeadm").(map[string]any))
+		return fmt.Sprintf("API server unavailable %.1f s and %.1f s, update %.0f s and %.0f s", us.get("apiUnavailableSeconds"), kubeadm.get("apiUnavailableSeconds"), us.get("updateSeconds"), kubeadm.get("updateSeconds"))
+	}},
+	{"bench/results/create.json", "bundle create, against crane, oras, skopeo and one hash pass", func(v value) string {
+		return fmt.Sprintf("%.2f of the CPU of crane and a hash pass, %.0f MiB", v.get("ratio"), v.get("refitPeakRSSMiB"))
+	}},
 }
 
 type value map[string]any
 
-// get finds a member whatever the case of its first letter.
+// get finds a member; its first letter may be in either case.
 func (v value) get(name string) any {
 	if x, ok := v[name]; ok {
 		return x
 	}
 	return v[strings.ToUpper(name[:1])+name[1:]]
+}
+
+// origin is a member of the result, or of the machine that it is from.
+func (v value) origin(name string) string {
+	if s := text(v.get(name)); s != "" {
+		return s
+	}
+	machine, _ := v.get("machine").(map[string]any)
+	return text(machine[name])
+}
+
+// spread has the best run of each case.
+func spread(v value) string {
+	best := v.get("best").(map[string]any)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(best)) {
+		run := best[name].(map[string]any)
+		out = append(out, fmt.Sprintf("%s: %.2f of the bound, %.1f s of CPU", name, run["ofBound"], run["cpuSecondsOfAllHosts"]))
+	}
+	return strings.Join(out, ". ")
 }
 
 func none(value) string    { return "" }
@@ -97,8 +133,8 @@ func TestEvidence(t *testing.T) {
 		if err := json.Unmarshal(data, &v); err != nil {
 			t.Fatalf("%s: %v", s.file, err)
 		}
-		date, _, _ := strings.Cut(text(v.get("date")), "T")
-		commit := text(v.get("commit"))
+		date, _, _ := strings.Cut(v.origin("date"), "T")
+		commit := v.origin("commit")
 		if commit == "" && strings.HasPrefix(s.file, "test/") {
 			t.Errorf("%s does not name the commit that was measured", s.file)
 		}

@@ -2,14 +2,12 @@ package structure
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,13 +17,8 @@ import (
 	"unicode"
 )
 
-var proseOf = flag.String("prose", "", "check this directory and those below it, also if they are listed in prose-todo.txt")
-
 // maxWords is how many words a sentence may have.
 const maxWords = 32
-
-// proseTodo lists directories that are not clean yet. It only shrinks.
-const proseTodo = "prose-todo.txt"
 
 // proseExempt are the linter's own list, and history.
 var proseExempt = []string{"test/structure/prose_words_test.go", "CHANGELOG.md"}
@@ -40,34 +33,8 @@ type proseFinding struct {
 // the language of CONTRIBUTING.md: no retired words, no long sentences.
 func TestProse(t *testing.T) {
 	t.Parallel()
-	found := proseFindings(t, "../..")
-	todo := readTodo(t)
-	var left []string
-	for _, dir := range todo {
-		if len(found[dir]) > 0 {
-			left = append(left, dir)
-		} else if !*update {
-			t.Errorf("%s is clean: remove its line from test/structure/%s (or run this test with -update)", dir, proseTodo)
-		}
-	}
-	if *update && len(left) < len(todo) {
-		if err := os.WriteFile(proseTodo, []byte(strings.Join(left, "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var dirs []string
-	for dir := range found {
-		dirs = append(dirs, dir)
-	}
-	slices.Sort(dirs)
-	for _, dir := range dirs {
-		asked := *proseOf != "" && under(dir, path.Clean(*proseOf))
-		if slices.Contains(todo, dir) && !asked {
-			continue
-		}
-		for _, f := range found[dir] {
-			t.Errorf("%s:%d: %s", f.file, f.line, f.what)
-		}
+	for _, f := range proseFindings(t, "../..") {
+		t.Errorf("%s:%d: %s", f.file, f.line, f.what)
 	}
 }
 
@@ -80,19 +47,10 @@ func TestProseSamples(t *testing.T) {
 	}
 }
 
-func readTodo(t *testing.T) []string {
+// proseFindings returns what breaks the rules.
+func proseFindings(t *testing.T, root string) []proseFinding {
 	t.Helper()
-	data, err := os.ReadFile(proseTodo)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Fields(string(data))
-}
-
-// proseFindings returns what breaks the rules, by directory.
-func proseFindings(t *testing.T, root string) map[string][]proseFinding {
-	t.Helper()
-	found := map[string][]proseFinding{}
+	var found []proseFinding
 	files := 0
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -119,7 +77,7 @@ func proseFindings(t *testing.T, root string) map[string][]proseFinding {
 		files++
 		for _, f := range of {
 			f.file = rel
-			found[path.Dir(rel)] = append(found[path.Dir(rel)], f)
+			found = append(found, f)
 		}
 		return err
 	})
@@ -397,6 +355,9 @@ var requirement = regexp.MustCompile(`(^|[^A-Za-z]|[a-z])R[0-9]+_[0-9]+`)
 
 // checkName returns the retired words in a Go name.
 func checkName(name string) []string {
+	if slices.Contains(frozenNames, name) {
+		return nil
+	}
 	var out []string
 	for _, w := range nameWords.FindAllString(name, -1) {
 		if use, ok := retiredNames[strings.ToLower(w)]; ok {

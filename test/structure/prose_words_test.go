@@ -35,7 +35,7 @@ var retiredWords = []retired{
 	words(`doorkeepers?|letin`, "startup taint"),
 	words(`(?:is|are|was|were|be) said`, "the subject and: prints, reports, documents"),
 	words(`whoever|whatever|somebody|anybody`, "the actor: the user, the administrator, the kubelet"),
-	words(`nobody`, "the actor: no user, no controller; `user nobody` for the account").but(`(user|group|as|uid|to|of|runs?|setpriv) (root or )?nobody|nobody:|nobody's (process|files)`),
+	words(`nobody`, "the actor: no user, no controller; `user nobody` for the account").but(`(user|group|as|uid|to|of|runs?|setpriv) (root or )?nobody|runs for nobody|nobody:|nobody's (process|files)`),
 	words(`kick|kicks|kicked|kicking`, "notify, wake"),
 	words(`pulses?`, "heartbeat"),
 	words(`begun`, "started"),
@@ -65,6 +65,9 @@ var retiredNames = map[string]string{
 	"cure": "fix", "cures": "fixes", "births": "installedImages", "birth": "installedImage", "born": "installed", "lineage": "provenance",
 	"world": "snapshot", "stick": "medium", "sticks": "media",
 }
+
+// frozenNames are members of JSON that users' scripts read; they keep their names.
+var frozenNames = []string{"bytesFromStick"}
 
 // retiredKeys are whole string literals: keys of logs.
 var retiredKeys = map[string]string{"because": "error"}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# run runs every test of the module and prints the events of `go test -json`.
+# The race detector is for packages that use goroutines, in code or in tests. Other packages cannot
+# race. The lab and test/ drive programs that are built without it, so they go without it too.
+# The longest come first, so that the last minutes do not wait for one package.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+goroutines='^[[:space:]]*go (func|[a-z])|errgroup|\.Go\('
+packages=$(git ls-files '*_test.go' ':!:*testdata*' | xargs -n1 dirname | sort -u)
+raced=$(git ls-files 'internal/*.go' 'cmd/*.go' | grep -vE '^internal/lab/[^/]*$' | xargs grep -lE "$goroutines" | xargs -n1 dirname | sort -u)
+raced=$(comm -12 <(echo "$packages") <(echo "$raced"))
+others=$(comm -23 <(echo "$packages") <(echo "$raced"))
+# in_front prints the lines of its input, those of its arguments first.
+in_front() {
+	local all first
+	all=$(cat)
+	for first in "$@"; do grep -x "$first" <<<"$all"; done
+	grep -vxF "$(printf '%s\n' "$@")" <<<"$all"
+}
+failed=0
+run() { # arguments of go test, then packages on standard input
+	xargs -I{} echo ./{} | xargs go test -json -vet=off -count 1 -timeout 60m -p 2 "$@"
+}
+in_front test/e2e test/simhost internal/controller/bootimages internal/lab test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
+export CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 # the detector waits a second at each end otherwise
+in_front internal/controller internal/cli <<<"$raced" | run -race || failed=1
+exit $failed
