@@ -4,11 +4,14 @@ GO ?= go
 export CGO_ENABLED ?= 0
 VERSION ?= 0.1.0
 LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSION)
+# Without gRPC's debug pages: their text/template makes the linker keep every exported method of the agent.
+TAGS := grpcnotrace
 TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab and the tests need these Debian packages; nothing else is installed by hand.
 # The tests show ignition-validate what they make, deploy with ostree and build with buildah; strace cuts its power.
-# conmon, skopeo, pkg-config and libseccomp-dev build and run CRI-O.
-DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev
+# conmon, skopeo, pkg-config and libseccomp-dev build and run CRI-O. HAProxy stands before API servers.
+# The tests of file systems make their media with dosfstools, mtools, exfatprogs, exfat-fuse, xorriso, genisoimage and e2fsprogs.
+DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage
 
 .DEFAULT_GOAL := help
 
@@ -18,12 +21,12 @@ help: ## Show this list
 
 .PHONY: build
 build: ## Build refit, refit-controller, refit-agent and refit-lab, static, into bin/
-	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 	@ln -sf refit bin/kubectl-refit
 
 .PHONY: build-failpoint
 build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-to-end tests that kill an agent at a named line; never released
-	$(GO) build -trimpath -tags failpoint -ldflags "$(LDFLAGS)" -o bin/failpoint/ ./cmd/...
+	$(GO) build -trimpath -tags $(TAGS),failpoint -ldflags "$(LDFLAGS)" -o bin/failpoint/ ./cmd/...
 
 .PHONY: image
 image: build ## Make refit's own container image as an OCI layout in bin/image
@@ -40,8 +43,9 @@ check: ## The inner loop: format, vet, and the tests that need neither a lab nor
 	$(GO) test -short ./...
 
 .PHONY: test
-test: deps build ## Unit, golden, property, API server and lab tests, all with -race, the longest first (root for the lab)
-	CGO_ENABLED=1 $(GO) test -race -count 1 -timeout 60m -p 2 ./test/e2e/... ./...
+test: deps build ## Unit, golden, property, API server and lab tests, with -race where goroutines run; prints the twenty slowest (root for the lab)
+	@$(TOOL) gotestsum --format standard-quiet --jsonfile bin/tests.json --raw-command -- ./test/run.sh; code=$$?; \
+	echo "the slowest tests:"; $(TOOL) gotestsum tool slowest --num 20 --threshold 1s --jsonfile bin/tests.json; exit $$code
 
 .PHONY: e2e
 e2e: deps build build-failpoint ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
@@ -66,12 +70,13 @@ mutate: ## What the tests of the pure packages do not notice: every mutant of th
 bench: deps build ## Benchmarks against peers and limits; results go to bench/results
 	mkdir -p bench/results
 	set -o pipefail; $(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bin/bench.txt
+	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results $(GO) test -count 1 -run 'TestSize$$' ./bench
 	{ echo "commit $$(git describe --always --abbrev=40 --dirty)"; cat bin/bench.txt; } > bench/results/bench.txt
 
 .PHONY: bench-site
-bench-site: deps build ## Eight hosts share a stick, with and without limits of bandwidth, and thirty images go into a containerd; some twelve minutes, as root, best alone on the machine
+bench-site: deps build ## Eight hosts share a stick, thirty images go into a containerd, a control plane is replaced in both ways; some twenty minutes, as root, best alone on the machine
 	mkdir -p bench/results
-	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results $(GO) test -count 1 -run 'TestSpread|TestLoad' -v -timeout 40m ./bench
+	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results $(GO) test -count 1 -run 'TestSpread|TestLoad|TestCreate|TestControlPlane' -v -timeout 60m ./bench
 
 .PHONY: simulate
 simulate: build ## Thirty thousand simulated nodes through a real API server, some 25 minutes; result in bench/results
@@ -106,9 +111,9 @@ deps: ## Install the Debian packages that the lab and the tests need (only what 
 	@missing=""; for p in $(DEBIAN); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" != 0 ]; then echo "missing packages:$$missing; as root run: make deps"; exit 1; fi; \
-	  case "$$missing" in *docker-registry*) systemctl mask docker-registry 2>/dev/null || true;; esac; \
+	  services=""; for s in docker-registry haproxy; do case "$$missing" in *$$s*) services="$$services $$s"; systemctl mask $$s 2>/dev/null || true;; esac; done; \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; code=$$?; \
-	  case "$$missing" in *docker-registry*) systemctl unmask docker-registry 2>/dev/null; systemctl disable docker-registry 2>/dev/null || true;; esac; \
+	  for s in $$services; do systemctl unmask $$s 2>/dev/null; systemctl disable $$s 2>/dev/null || true; done; \
 	  exit $$code; fi
 
 .PHONY: clean

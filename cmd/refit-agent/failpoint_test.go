@@ -2,9 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 )
 
@@ -15,20 +12,11 @@ const kills = "github.com/refit-dev/refit/internal/failpoint.KillFrom"
 // built with a tag.
 func TestReleasedAgentHasNoFailpoints(t *testing.T) {
 	for name, c := range map[string]struct {
-		tags string
+		tags []string
 		want bool
-	}{"released": {"", false}, "for tests": {"failpoint", true}} {
+	}{"released": {nil, false}, "for tests": {[]string{"failpoint"}, true}} {
 		t.Run(name, func(t *testing.T) {
-			program := filepath.Join(t.TempDir(), "refit-agent")
-			cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "-tags", c.tags, ".")
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("go build: %v: %s", err, out)
-			}
-			b, err := os.ReadFile(program)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := buildAgent(t, c.tags...)
 			// The names of functions stay in a stripped program.
 			if bytes.Contains(b, []byte(kills)) != c.want {
 				t.Errorf("the program contains %s: %v", kills, !c.want)

@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
+	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/text"
 	"github.com/refit-dev/refit/internal/version"
@@ -79,7 +80,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", agentconfig.DefaultPort))
 	load := func() agentconfig.Config { return merged(file, conf) }
-	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), labelCommand())
+	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), labelCommand(), exchangeCommand(load))
 	return c
 }
 
@@ -92,7 +93,7 @@ func env(name, otherwise string) string {
 
 // merged is the file with the values of flags.
 func merged(file string, over agentconfig.Config) agentconfig.Config {
-	c := agentconfig.Understand(file)
+	c := agentconfig.ReadOrRecover(file)
 	for _, f := range []struct{ to, from *string }{
 		{&c.Node, &over.Node}, {&c.Kubeconfig, &over.Kubeconfig}, {&c.StateDir, &over.StateDir},
 		{&c.Runtime, &over.Runtime}, {&c.Address, &over.Address},
@@ -118,7 +119,7 @@ and REFIT_... variables take precedence.`,
 			armFailpoints(conf)
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			if len(conf.Problems) == 0 {
-				if err := agentconfig.Remember(file()); err != nil {
+				if err := agentconfig.SaveLastValid(file()); err != nil {
 					log.Warn("failed to save a copy of the configuration", "error", err)
 				}
 			}
@@ -140,7 +141,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 			if ontoHost {
 				return installOntoHost(cmd, stay)
 			}
-			o.Config, o.Say = *conf, say(cmd.ErrOrStderr())
+			o.Config, o.Printf = *conf, say(cmd.ErrOrStderr())
 			r, err := install.Install(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -172,9 +173,9 @@ func uninstallCommand(load func() agentconfig.Config) *cobra.Command {
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove the agent and its state", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Config, o.Say = load(), say(cmd.ErrOrStderr())
+			o.Config, o.Printf = load(), say(cmd.ErrOrStderr())
 			for _, p := range o.Config.Problems {
-				o.Say("%s", p.Message)
+				o.Printf("%s", p.Message)
 			}
 			return install.Uninstall(cmd.Context(), o)
 		},
@@ -239,6 +240,23 @@ func keepCommand() *cobra.Command {
 	c.Flags().StringVar(&log, "log", "", "file for the output")
 	c.Flags().StringVar(&result, "result", "", "file for the exit status")
 	return c
+}
+
+// exchangeCommand runs in a unit of its own while the agent replaces a control plane, so
+// that a kubelet it has stopped is started again also if the agent dies.
+func exchangeCommand(load func() agentconfig.Config) *cobra.Command {
+	return &cobra.Command{
+		Use: "exchange FILE", Short: "Replace files of a node together", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conf := load()
+			armFailpoints(conf)
+			x, err := kubeadm.ReadExchange(args[0])
+			if err != nil {
+				return err
+			}
+			return service.RunExchange(cmd.Context(), conf, x)
+		},
+	}
 }
 
 // labelCommand is started by the agent, without rights, to parse unverified headers.
