@@ -153,18 +153,26 @@ func firstContact(n *corev1.Node, hosts []host) bool {
 	return false
 }
 
-// applyObject applies one object; the API server may need some time to serve a new
-// kind.
+// deletionPatience is how long applyObject waits for an object that is being deleted.
+const deletionPatience = 2 * time.Minute
+
+// applyObject applies one object. The API server may need some time to serve a new kind. An object
+// that is being deleted accepts the change and is gone a moment later, so applyObject applies it
+// again until it stays.
 func applyObject(ctx context.Context, c client.Client, obj *unstructured.Unstructured) error {
-	for {
-		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(obj.DeepCopy()), client.FieldOwner(v1alpha1.FieldOwnerCLI), client.ForceOwnership)
-		if err == nil {
+	for end := time.Now().Add(deletionPatience); ; {
+		live := obj.DeepCopy()
+		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(live), client.FieldOwner(v1alpha1.FieldOwnerCLI), client.ForceOwnership)
+		deleted := err == nil && live.GetDeletionTimestamp() != nil
+		switch {
+		case deleted:
+			err = fmt.Errorf("it is being deleted and waits for its finalizers %v: run the command again when it is gone", live.GetFinalizers())
+		case err == nil:
 			return nil
 		}
-		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) {
-			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
-		}
-		if !sleep(ctx, 300*time.Millisecond) {
+		wait := deleted && time.Now().Before(end) ||
+			meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+		if !wait || !sleep(ctx, 300*time.Millisecond) {
 			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}
 	}

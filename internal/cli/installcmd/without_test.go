@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -127,13 +128,52 @@ func TestLeaveOut(t *testing.T) {
 	if err := i.recordAreas(t.Context(), c, areas.Set{}); err != nil {
 		t.Error(err)
 	}
-	// The API server needs some time to serve a kind that was gone; install waits for it by the controller's readiness.
+	// The API server needs some time to serve a new kind; install waits for it by the controller's readiness.
 	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := c.Create(ctx, &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: stream.Spec})
 		return err == nil, client.IgnoreNotFound(err)
 	})
 	if err != nil {
 		t.Errorf("an area that was left out comes back: %v", err)
+	}
+}
+
+// An object that is being deleted accepts a change and is gone a moment later: install applies it
+// again, or names what it waits for.
+func TestApplyToAnObjectThatIsBeingDeleted(t *testing.T) {
+	cfg := apitest.Start(t)
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "held", "namespace": "default"}, "data": map[string]any{"a": "b"}}}
+	held := obj.DeepCopy()
+	held.SetFinalizers([]string{"refit.example/held"})
+	if err := c.Create(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	short, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	if err := applyObject(short, c, obj); err == nil || !strings.Contains(err.Error(), "ConfigMap held: it is being deleted and waits for its finalizers [refit.example/held]") {
+		t.Errorf("%v", err)
+	}
+	released := make(chan error, 1)
+	go func() {
+		time.Sleep(time.Second)
+		released <- c.Patch(context.Background(), held, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	}()
+	if err := applyObject(t.Context(), c, obj); err != nil {
+		t.Error(err)
+	}
+	if err := <-released; err != nil {
+		t.Fatal(err)
+	}
+	if !there(t, c, obj) {
+		t.Error("the object is gone")
 	}
 }
 
