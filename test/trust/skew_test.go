@@ -48,7 +48,7 @@ func forgetMembers(t *testing.T, admin client.Client) {
 func TestANewerAgentWritesItsStatusToOlderKinds(t *testing.T) {
 	cfg := apitest.Start(t)
 	admin := newClient(t, cfg)
-	(&site{t: t, thief: newClient(t, apitest.As(cfg, apitest.ControllerUser))}).waitForPolicies()
+	(&site{t: t, thief: newClient(t, apitest.As(cfg, apitest.ControllerUser))}).waitForPolicy("ask for a drill", askForDrill())
 	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "n1"}}
 	if err := newClient(t, apitest.As(cfg, apitest.ControllerUser)).Create(t.Context(), nu); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -255,23 +254,44 @@ func (s *site) mustCreate(o client.Object) {
 	}
 }
 
-// waitForPolicies waits until the newest policy is in force.
-func (s *site) waitForPolicies() {
+// notForControllers are objects that the admission policies let nobody make with the controller's
+// token, whatever RBAC says.
+func (s *site) notForControllers() map[string]client.Object {
+	m := metav1.ObjectMeta{Name: "x"}
+	digest := s.header.Digest
+	return map[string]client.Object{
+		"approve a bundle": &v1alpha1.Bundle{ObjectMeta: m, Spec: v1alpha1.BundleSpec{Digest: digest}},
+		"trust a key": &v1alpha1.TrustPolicy{ObjectMeta: m, Spec: v1alpha1.TrustPolicySpec{
+			Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PUBLIC KEY-----\n"}}}},
+		"start an update": &v1alpha1.ClusterUpdate{ObjectMeta: m, Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest}},
+		"make a track":    &v1alpha1.ImageTrack{ObjectMeta: m, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/a", Follow: v1alpha1.TrackFollow{Tag: "1"}}},
+		"ask for a drill": askForDrill(),
+	}
+}
+
+// waitForPolicy waits until admission refuses the object: the API server puts each policy in force
+// on its own, some time after it was made.
+func (s *site) waitForPolicy(what string, o client.Object) {
 	s.t.Helper()
 	var last error
-	for i := range 600 {
-		o := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: fmt.Sprint("probe", i), Annotations: map[string]string{v1alpha1.AnnotationDrill: "x"}}}
-		if last = s.thief.Create(context.Background(), o, client.DryRunAll); last != nil && strings.Contains(last.Error(), "only a person asks for it") {
+	for range 900 {
+		last = s.thief.Create(context.Background(), o.DeepCopyObject().(client.Object), client.DryRunAll)
+		if last != nil && strings.Contains(last.Error(), "ValidatingAdmissionPolicy") {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	s.t.Fatalf("the admission policies do not come into force: %v", last)
+	s.t.Fatalf("no admission policy is in force against: %s: %v", what, last)
+}
+
+// askForDrill is a NodeUpdate whose author asks for a drill.
+func askForDrill() *v1alpha1.NodeUpdate {
+	return &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "x",
+		Annotations: map[string]string{v1alpha1.AnnotationDrill: "x"}}}
 }
 
 func TestAStolenControllerToken(t *testing.T) {
 	s := newSite(t)
-	s.waitForPolicies()
 	ctx := context.Background()
 	if err := s.thief.Create(ctx, &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: "n1"}}); err != nil {
 		t.Fatal(err)
@@ -283,14 +303,14 @@ func TestAStolenControllerToken(t *testing.T) {
 	// With every right that RBAC can give, so that admission alone decides.
 	s.mustCreate(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: apitest.ControllerUser}}})
+	for what, o := range s.notForControllers() {
+		s.waitForPolicy(what, o)
+	}
 	digest := s.header.Digest
 	t.Run("writes nothing that nodes take for an administrator's word", func(t *testing.T) {
-		m := metav1.ObjectMeta{Name: "x"}
-		key := v1alpha1.TrustedKey{Name: "k", PublicKey: "-----BEGIN PUBLIC KEY-----\n"}
-		s.refused("approve a bundle", s.thief.Create(ctx, &v1alpha1.Bundle{ObjectMeta: m, Spec: v1alpha1.BundleSpec{Digest: digest}}))
-		s.refused("trust a key", s.thief.Create(ctx, &v1alpha1.TrustPolicy{ObjectMeta: m, Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}}}))
-		s.refused("start an update", s.thief.Create(ctx, &v1alpha1.ClusterUpdate{ObjectMeta: m, Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest}}))
-		s.refused("make a track", s.thief.Create(ctx, &v1alpha1.ImageTrack{ObjectMeta: m, Spec: v1alpha1.ImageTrackSpec{Repository: "r.example/a", Follow: v1alpha1.TrackFollow{Tag: "1"}}}))
+		for what, o := range s.notForControllers() {
+			s.refused(what, s.thief.Create(ctx, o))
+		}
 	})
 	t.Run("an unapproved bundle is not obeyed", func(t *testing.T) {
 		hold := model.PinSet{}
