@@ -162,6 +162,8 @@ func TestStandbyTakesOver(t *testing.T) {
 	standby := startReplica(t, binary, who, "replica-b")
 	defer func() {
 		if t.Failed() {
+			leader.kill() // a living process still writes its log
+			standby.kill()
 			t.Logf("leader:\n%s\nstandby:\n%s", leader.log, standby.log)
 		}
 	}()
