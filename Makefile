@@ -45,6 +45,7 @@ check: ## The inner loop: format, vet, and the tests that need neither a lab nor
 .PHONY: test
 test: deps build ## Unit, golden, property, API server and lab tests, with -race where goroutines run; prints the twenty slowest (root for the lab)
 	@$(TOOL) gotestsum --format standard-quiet --jsonfile bin/tests.json --raw-command -- ./test/run.sh; code=$$?; \
+	if compgen -G "bin/race.*" >/dev/null; then echo "data races:"; cat bin/race.* | head -300; fi; \
 	echo "the slowest tests:"; $(TOOL) gotestsum tool slowest --num 20 --threshold 1s --jsonfile bin/tests.json; exit $$code
 
 .PHONY: e2e

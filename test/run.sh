@@ -22,6 +22,10 @@ run() { # arguments of go test, then packages on standard input
 	xargs -I{} echo ./{} | xargs go test -json -vet=off -count 1 -timeout 60m -p 2 "$@"
 }
 in_front test/e2e test/simhost internal/controller/bootimages internal/lab test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
-export CGO_ENABLED=1 GORACE=atexit_sleep_ms=20 # the detector waits a second at each end otherwise
+# Races go to files: in the output of parallel tests they would stand with any of them. The detector
+# waits a second at each end otherwise.
+mkdir -p bin
+rm -f bin/race.*
+export CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 log_path=$PWD/bin/race"
 in_front internal/controller internal/cli <<<"$raced" | run -race || failed=1
 exit $failed
