@@ -28,6 +28,13 @@ const ParamConfig = "config"
 // ParamPatches is the parameter that names the directory of kubeadm's patches on the node.
 const ParamPatches = "patches"
 
+// ParamOthersServe is the parameter of a step that ends a node's API server while API servers of
+// other nodes serve. Its value is ParamYes.
+const (
+	ParamOthersServe = "others-serve"
+	ParamYes         = "yes"
+)
+
 // Step is one updater's share of one node's plan.
 type Step struct {
 	// ID is unique in the node's plan, for example "kubeadm".

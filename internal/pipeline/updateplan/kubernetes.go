@@ -20,8 +20,9 @@ const (
 	lastKnownMinor  = "v1.36.0"
 )
 
-// controlPlaneUpdater replaces the static pods of a control-plane node together, and the
-// kubelet with them if no other API server is older than it. kubeadm does the rest.
+// controlPlaneUpdater replaces the static pods of a control-plane node and the kubelet
+// together. kubeadm does the rest. A kubelet of another minor version starts all static pods
+// anew: replaced later, it would interrupt the node's API server once more.
 func controlPlaneUpdater() Updater {
 	return Updater{Name: "control-plane", Claim: func(q Question) Claim {
 		mine := q.ChangesBelow(PathControlPlane)
@@ -29,9 +30,9 @@ func controlPlaneUpdater() Updater {
 			return Claim{}
 		}
 		s := model.Step{ID: "control-plane", Verb: "replace-pods", From: currentVersion(q.Node), To: mine[0].To, Disruption: model.DisruptionRestart,
-			NotReversible: notReversible(q.Node, mine[0].To), Params: kubeadmParams(q), DeadlineSeconds: deadlineKubeadm}
+			NotReversible: notReversible(q.Node, mine[0].To), Params: controlPlaneParams(q), DeadlineSeconds: deadlineKubeadm}
 		payloads := []string{"kubeadm"}
-		if kubelet := q.ChangesBelow(PathKubelet); controlPlanes(q.Input) == 1 && len(kubelet) > 0 {
+		if kubelet := q.ChangesBelow(PathKubelet); len(kubelet) > 0 {
 			s.Verb, mine, payloads = "replace-together", append(mine, kubelet...), append(payloads, "kubelet")
 			if minorsBetween(q.Node.Kubelet, s.To) > 0 {
 				s.Disruption = model.DisruptionDrain // the new kubelet may start containers anew
@@ -66,6 +67,18 @@ func kubeadmParams(q Question) map[string]string {
 		return map[string]string{model.ParamPatches: dir}
 	}
 	return nil
+}
+
+// controlPlaneParams are those of the step that replaces a control plane.
+func controlPlaneParams(q Question) map[string]string {
+	params := kubeadmParams(q)
+	if controlPlanes(q.Input) > 1 {
+		if params == nil {
+			params = map[string]string{}
+		}
+		params[model.ParamOthersServe] = model.ParamYes
+	}
+	return params
 }
 
 func controlPlanes(in *Input) int {

@@ -21,11 +21,9 @@ import (
 // Verbs of the step "control-plane".
 const (
 	// VerbTogether replaces all manifests and the kubelet in one stop and start of the
-	// kubelet: for the only control-plane node of a cluster.
+	// kubelet. The API server ends before etcd, so that no request of it is cut off.
 	VerbTogether = "replace-together"
-	// VerbPods replaces all manifests in one stop and start of the kubelet, and leaves the
-	// kubelet at its version: for clusters whose other control-plane nodes still run the old
-	// version. The API server ends before etcd, so that no request of it is cut off.
+	// VerbPods replaces all manifests: for a node whose kubelet has the version already.
 	VerbPods = "replace-pods"
 )
 

@@ -269,7 +269,7 @@ func plannedControlPlane(t *testing.T, verb string) *model.Step {
 	in := updateplan.Input{Nodes: []updateplan.Node{{Name: "n1", ControlPlane: true, Kubelet: "v1.35.4", ControlPlaneVersion: "v1.35.4"}},
 		Target: model.Target{Kubernetes: "v1.36.3"}, KubeadmVersion: "v1.35.4"}
 	if verb == VerbPods {
-		in.Nodes = append(in.Nodes, updateplan.Node{Name: "n2", ControlPlane: true, Kubelet: "v1.35.4", ControlPlaneVersion: "v1.35.4"})
+		in.Nodes[0].Kubelet = "v1.36.3"
 	}
 	for _, s := range updateplan.Make(in).Plan.Nodes[0].Steps {
 		if s.Updater == "control-plane" {
@@ -298,7 +298,7 @@ func TestControlPlane(t *testing.T) {
 			t.Fatalf("ran %q, want %q", n.ran, want)
 		}
 	})
-	t.Run("the API server ends before etcd, and the kubelet keeps its version, where other control planes are older", func(t *testing.T) {
+	t.Run("the API server ends before etcd, and a kubelet that is at the version stays", func(t *testing.T) {
 		f, n := controlPlaneFixture(t, VerbPods)
 		if r := end(t, f); !r.Done || n.state() != f.To || n.stops != 1 {
 			t.Fatalf("%+v, %s after %d stops of the kubelet", r, n.state(), n.stops)
@@ -309,7 +309,8 @@ func TestControlPlane(t *testing.T) {
 	})
 	for value, want := range map[string]int64{"5s": 15, "10m": 30, "soon": 10} {
 		t.Run("the API server goes on serving for its own delay "+value, func(t *testing.T) {
-			f, n := controlPlaneFixture(t, VerbPods)
+			f, n := controlPlaneFixture(t, VerbTogether)
+			f.Task.Step.Params = map[string]string{model.ParamOthersServe: model.ParamYes}
 			text := string(manifestText(kube.APIServer, "v1.35.4")) + "    command: [kube-apiserver, --shutdown-delay-duration=" + value + "]\n"
 			if err := fsutil.WriteFile(manifestPath(n.Manifests(), kube.APIServer), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -319,6 +320,20 @@ func TestControlPlane(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a new minor release of the kubelet starts all static pods anew, so they end before", func(t *testing.T) {
+		f, n := controlPlaneFixture(t, VerbTogether)
+		n.newEtcd = "3.6.4-0" // as it is
+		if r := end(t, f); !r.Done || n.longest != graceOthers || !slices.Contains(n.ended, "etcd-n1") || n.ended[0] != "kube-apiserver-n1" {
+			t.Fatalf("%+v, ended %q within %d s", r, n.ended, n.longest)
+		}
+	})
+	t.Run("a patch release leaves an unchanged etcd alone", func(t *testing.T) {
+		f, n := controlPlaneFixture(t, VerbTogether)
+		n.newEtcd, n.kubelet = "3.6.4-0", "v1.36.1"
+		if r := end(t, f); !r.Done || slices.Contains(n.ended, "etcd-n1") || len(n.ended) != len(controlPlanePods) {
+			t.Fatalf("%+v, ended %q", r, n.ended)
+		}
+	})
 	t.Run("an API server that never serves is replaced by the old one, with the newer etcd", func(t *testing.T) {
 		f, n := controlPlaneFixture(t, VerbTogether)
 		n.broken = true

@@ -25,8 +25,8 @@
 // While the old control plane serves, everything is prepared. Then one Exchange runs in a
 // unit of its own. It stops the kubelet, ends the old pods, renames manifests and kubelet
 // into place in the order in which kubeadm replaces them, and starts the kubelet. The API server
-// ends first: etcd's restart cuts off none of its requests. With several control-plane
-// nodes the kubelet keeps its version.
+// ends first: etcd's restart cuts off none of its requests. Where other nodes have API servers,
+// it has more time for that.
 // If the new API server does not serve in time, a second Exchange restores the old files; a
 // newer etcd that answers stays, as with kubeadm. After the new API server has served,
 // nothing is restored.

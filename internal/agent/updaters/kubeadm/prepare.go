@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // planFile holds the exchanges of an attempt, once all is prepared.
@@ -222,19 +223,43 @@ func (u *ControlPlaneUpdater) exchanges(ctx context.Context, t updaters.Task, na
 		return nil, err
 	}
 	x := Exchange{Files: manifests}
-	if t.Step.Verb == VerbTogether {
+	ends := func(pod string) bool { return x.replaces(u.host.Manifests(), pod) }
+	switch {
+	case t.Step.Verb == VerbTogether:
 		programs, err := u.programs(ctx, t)
-		x.Unit, x.Files, x.Pods = kubeletUnit, append(manifests, programs...), u.endedPods(x, graceAlone)
-		return []Exchange{x}, err
-	}
-	if x.replaces(u.host.Manifests(), etcdPod) {
-		delay, err := u.shutdownDelay()
 		if err != nil {
 			return nil, err
 		}
-		x.Unit, x.Pods = kubeletUnit, u.endedPods(x, graceWithOthers+delay)
+		x.Files = append(manifests, programs...)
+		running, _, err := u.host.Running(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !sameMinor(running, t.Step.To) { // the new kubelet starts the other pods anew too
+			ends = func(pod string) bool { return slices.Contains(names, pod) }
+		}
+	case !ends(etcdPod):
+		return []Exchange{x}, nil // the kubelet replaces these pods itself
 	}
-	return []Exchange{x}, nil
+	grace, err := u.grace(t)
+	x.Unit, x.Pods = kubeletUnit, u.endedPods(ends, grace)
+	return []Exchange{x}, err
+}
+
+// sameMinor reports whether two versions are of one minor release.
+func sameMinor(a, b string) bool {
+	v, err := version.ParseGeneric(a)
+	w, err2 := version.ParseGeneric(b)
+	return err == nil && err2 == nil && v.Major() == w.Major() && v.Minor() == w.Minor()
+}
+
+// grace in seconds is for the API server to end.
+func (u *ControlPlaneUpdater) grace(t updaters.Task) (int64, error) {
+	if t.Step.Params[model.ParamOthersServe] != model.ParamYes {
+		return graceAlone, nil
+	}
+	delay, err := u.shutdownDelay()
+	return graceWithOthers + delay, err
 }
 
 // Times in seconds for the API server to answer its open requests. It is not waited for
@@ -268,12 +293,12 @@ func (u *ControlPlaneUpdater) shutdownDelay() (int64, error) {
 	return min(int64(d.Seconds()), maxShutdownDelay), nil
 }
 
-// endedPods are the pods whose manifests an exchange replaces, the API server first. A kubelet
-// that starts runs new pods while the old ones still run. A new etcd would then fail on the
-// ports of the old one, and start again only after the kubelet's back-off.
-func (u *ControlPlaneUpdater) endedPods(x Exchange, grace int64) (out []EndedPod) {
+// endedPods are the pods that an exchange ends, the API server first. A kubelet that starts runs
+// new pods while the old ones still run. A new etcd would then fail on the ports of the old one,
+// and start again only after the kubelet's back-off.
+func (u *ControlPlaneUpdater) endedPods(ends func(pod string) bool, grace int64) (out []EndedPod) {
 	for _, name := range slices.Concat(controlPlanePods[:1], []string{etcdPod}, controlPlanePods[1:]) {
-		if x.replaces(u.host.Manifests(), name) {
+		if ends(name) {
 			out = append(out, EndedPod{name + "-" + u.host.Node(), grace})
 		}
 		grace = graceOthers

@@ -123,7 +123,7 @@ func (u *ControlPlaneUpdater) oldFiles(ctx context.Context, t updaters.Task) (Ex
 		}
 	}
 	if out.Unit != "" {
-		out.Pods = u.endedPods(out, graceAlone)
+		out.Pods = u.endedPods(func(pod string) bool { return out.replaces(u.host.Manifests(), pod) }, graceAlone)
 	}
 	return out, nil
 }
