@@ -254,8 +254,8 @@ func (s *site) mustCreate(o client.Object) {
 	}
 }
 
-// notForControllers are objects that the admission policies let nobody make with the controller's
-// token, whatever RBAC says.
+// notForControllers are objects that the admission policies refuse to the controller's token, also
+// where RBAC permits them.
 func (s *site) notForControllers() map[string]client.Object {
 	m := metav1.ObjectMeta{Name: "x"}
 	digest := s.header.Digest
