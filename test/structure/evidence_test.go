@@ -34,6 +34,9 @@ var shown = []struct {
 	{"test/e2e/results/drill.json", "a whole cluster without power and network, stores wiped", func(v value) string { return fmt.Sprintf("all nodes Ready after %.0f s", v.get("readySeconds")) }},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
+	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
+		return fmt.Sprintf("%v of %v requests failed", v.get("failedRequests"), v.get("requests"))
+	}},
 	{"test/e2e/results/updaters.json", "every built-in updater on real nodes", count("seen", "observations")},
 	{"test/e2e/results/variants.json", "one node, three control planes, other shapes of a cluster", count("variants", "variants")},
 	{"test/e2e/results/oracle.json", "predicted restarts, reproduced on real kubelets", count("situations", "situations")},
