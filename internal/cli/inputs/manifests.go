@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -71,25 +72,30 @@ func ReadManifests(stdin io.Reader, paths []string) ([]lint.Object, error) {
 
 func readFolder(root string) ([]lint.Object, error) {
 	var all []lint.Object
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := eachManifestFile(root, maxManifest, func(path string, data []byte) error {
+		objects, err := lint.Parse(path, data)
+		all = append(all, objects...)
+		return err
+	})
+	return all, err
+}
+
+// eachManifestFile calls f for a file, or for the manifests of a directory in the order of
+// their names. most is the largest file in bytes.
+func eachManifestFile(root string, most int64, f func(path string, data []byte) error) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		if path != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(path))) {
 			return nil
 		}
-		if info, err := d.Info(); err == nil && info.Size() > maxManifest {
-			return fmt.Errorf("%s has %d bytes, too many for a manifest", path, info.Size())
-		}
-		data, err := os.ReadFile(path)
+		data, err := fsutil.ReadSmall(path, most)
 		if err != nil {
 			return err
 		}
-		objects, err := lint.Parse(path, data)
-		all = append(all, objects...)
-		return err
+		return f(path, data)
 	})
-	return all, err
 }
 
 // BundleError gives an error of opening a bundle its exit code. Several bundles on a medium are
