@@ -35,6 +35,9 @@ SOURCE is one of
   os-image:NAME               the images of an OSImage of the cluster for its pools, or the image of an OSBuild
   kubernetes:VERSION          an official release for kubeadm clusters: the images of kubeadm's own list (CoreDNS, etcd and pause too),
                               kubelet, kubeadm and kubectl, and from places that have them crictl and the CNI plugins
+  manifests:PATH              the images of manifests: a file, a directory or - for standard input
+  kustomize:DIR               the images of a kustomization
+  chart:REF                   the images of a Helm chart: a directory, an archive, oci://HOST/PATH:VERSION or https://HOST/PATH/NAME:VERSION
   resources:PATH              manifests, a file or a directory: the controller applies them, before or after the nodes
   boot-images:FILE            the stream of boot images of the release (BootImageStream with spec.bundle)
   boot-image:FILE             a boot image file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; nodes do not
@@ -43,6 +46,10 @@ NAME=SOURCE gives the one image of a source another name.
 
 --manifests PATH checks manifests against the images (refit tags lint lists the rules). An error refuses the bundle before
 a byte is copied; a warning is printed. With --strict a warning refuses it too.
+
+refit bundle images SOURCE prints what manifests:, kustomize: and chart: find, and by which rule. Text that only resembles a
+reference is printed and left out; --exclude-image PATTERN leaves out others. The objects are checked with the same rules
+as those of --manifests. Their findings are printed, and refuse the bundle with --strict only.
 
 --from-tracks is the source tracks: of the cluster. The bundle must then contain every image of the tracks' workloads.
 If images are missing, the command names them and writes nothing.
@@ -71,6 +78,7 @@ type createFlags struct {
 	fromTracks          bool
 	osImages            []string
 	kubernetes          kubernetesSource
+	objects             objectSources
 	opts                bundlewriter.Options
 }
 
@@ -78,7 +86,7 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	f := createFlags{tracks: trackSources{access: a}}
 	c := &cobra.Command{
 		Use:   "create --output FILE --key KEY SOURCE...",
-		Short: "Create a bundle from image layouts, archives, registries and files",
+		Short: "Create a bundle from image layouts, archives, registries, manifests and charts",
 		Long:  createLong,
 		Example: "  refit bundle create --output k8s.bundle --key refit.key kubernetes:v1.36.3 --kubernetes-from release --kubernetes-images docker://mirror.example/k8s\n" +
 			"  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
@@ -99,6 +107,7 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	fl.BoolVar(&f.fromTracks, "from-tracks", false, "include approved images of the cluster's ImageTracks (the source tracks:)")
 	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "include the rollback image of each track too")
 	f.kubernetes.add(fl)
+	f.objects.add(fl)
 	f.lint.add(fl)
 	fl.StringVar(&f.have, "have", "", "not available yet")
 	fl.StringVar(&f.base, "base", "", "not available yet")
@@ -120,7 +129,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return err
 	}
 	f.opts.Accept = func(m *bundle.Metadata) error {
-		return errors.Join(f.tracks.accept(m), f.lint.accept(m))
+		return errors.Join(f.tracks.accept(m), f.lint.accept(m), f.lint.acceptSources(m, f.objects.objects))
 	}
 	// What is copied is not on the heap: to collect often costs little and keeps refit small.
 	defer debug.SetGCPercent(debug.SetGCPercent(createGC))
@@ -158,6 +167,10 @@ func (f *createFlags) expand(c *cobra.Command, sources []string) ([]string, erro
 		return nil, err
 	}
 	if sources, err = f.tracks.expand(c.Context(), sources); err != nil {
+		return nil, err
+	}
+	f.objects.stdin = c.InOrStdin()
+	if sources, err = f.objects.expand(c.Context(), sources, f.tracks.note); err != nil {
 		return nil, err
 	}
 	return f.kubernetes.expand(c.Context(), sources, &f.opts, c.ErrOrStderr())

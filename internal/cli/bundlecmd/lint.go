@@ -41,7 +41,29 @@ func (f *lintFlags) read(c *cobra.Command) (err error) {
 
 // accept checks the images against the rules of a site without a registry.
 func (f *lintFlags) accept(m *bundle.Metadata) error {
-	r := lint.Check(f.objects, lint.Site{Offline: true, Publishing: true, Bundle: inputs.MergeImageNames(m.Images)}, f.rules)
+	r := f.report(m, f.objects)
+	if r.Errors > 0 || f.strict && r.Warnings > 0 {
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("the bundle was not created: %s Fix the manifests, add the images, or disable a rule with a reason (%s)", r.Headline, inputs.LintConfigName))
+	}
+	return nil
+}
+
+// acceptSources checks the objects of sources too. They are often made by others, so they
+// refuse the bundle on request only.
+func (f *lintFlags) acceptSources(m *bundle.Metadata, objects []lint.Object) error {
+	if len(objects) == 0 {
+		return nil
+	}
+	r := f.report(m, objects)
+	if f.strict && r.Errors+r.Warnings > 0 {
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("the bundle was not created: %s Fix the objects of its sources, or disable a rule with a reason (%s)", r.Headline, inputs.LintConfigName))
+	}
+	return nil
+}
+
+// report prints what the rules find.
+func (f *lintFlags) report(m *bundle.Metadata, objects []lint.Object) lint.Report {
+	r := lint.Check(objects, lint.Site{Offline: true, Publishing: true, Bundle: inputs.MergeImageNames(m.Images)}, f.rules)
 	for _, found := range r.Findings {
 		if found.Severity == lint.Info {
 			continue
@@ -52,8 +74,5 @@ func (f *lintFlags) accept(m *bundle.Metadata) error {
 		}
 		fmt.Fprintf(f.err, "%s: %s %s: %s%s\n", found.Place(), found.Severity, found.Rule, found.Message, about)
 	}
-	if r.Errors > 0 || f.strict && r.Warnings > 0 {
-		return console.WithExit(console.ExitBlocked, fmt.Errorf("the bundle was not created: %s Fix the manifests, add the images, or disable a rule with a reason (%s)", r.Headline, inputs.LintConfigName))
-	}
-	return nil
+	return r
 }

@@ -263,7 +263,7 @@ func TestWhatWouldFailOfflineIsRefused(t *testing.T) {
 		"a payload that is not there":               {Options{Sources: []string{"payload:x=" + filepath.Join(t.TempDir(), "none")}}, "no such file"},
 		"a folder as payload":                       {Options{Sources: []string{"payload:x=" + t.TempDir()}}, "not a regular file"},
 		"no source":                                 {Options{}, "no source"},
-		"a source that is not available yet":        {Options{Sources: []string{"chart:x"}}, "chart: is not available yet"},
+		"a source that is not available yet":        {Options{Sources: []string{"cluster:x"}}, "cluster: is not available yet"},
 		"a source of no kind":                       {Options{Sources: []string{"foo"}}, "no kind of source"},
 		"a bad version":                             {Options{Sources: []string{"oci:" + dir}, Version: "latest"}, "not a semantic version"},
 		"a bad name":                                {Options{Sources: []string{"oci:" + dir}, Name: "A B"}, "bundle name"},
@@ -556,7 +556,7 @@ func TestSourcesAreParsed(t *testing.T) {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}
-	for _, text := range []string{"kubernetes:v1.36.3", "tracks:", "os-image:edge"} {
+	for _, text := range []string{"kubernetes:v1.36.3", "tracks:", "os-image:edge", "manifests:x", "kustomize:x", "chart:x"} {
 		if _, err := ParseSource(text); err == nil || !strings.Contains(err.Error(), "on the command line of refit bundle create, not in a list") {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -33,13 +33,13 @@ const (
 )
 
 // notYet are kinds of sources that are planned.
-var notYet = map[string]bool{"manifests": true, "chart": true, "kustomize": true, "cluster": true}
+var notYet = map[string]bool{"cluster": true}
 
 // expanded are kinds that the command line replaces by others, so that lists cannot have them.
-var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true}
+var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true, "manifests": true, "kustomize": true, "chart": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, tracks:[FILE], os-image:NAME"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, manifests:PATH, kustomize:DIR, chart:REF, tracks:[FILE], os-image:NAME"
 
 // Source is one thing to put into a bundle.
 type Source struct {

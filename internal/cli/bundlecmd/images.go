@@ -1,0 +1,166 @@
+package bundlecmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/imagetag/imagerefs"
+	"github.com/refit-dev/refit/internal/render"
+	"github.com/refit-dev/refit/internal/text"
+)
+
+// imagesView is what `refit bundle images -o json` prints.
+type imagesView struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Images are the distinct references that refit bundle create would include, in full.
+	Images []string `json:"images"`
+	// References are all that were found, in the order of the sources.
+	References []referenceView `json:"references"`
+}
+
+type referenceView struct {
+	// Image as the source has it; Name in full, with registry, tag and digest.
+	Image string `json:"image"`
+	Name  string `json:"name,omitempty"`
+	// Maybe: the text only resembles a reference, so it is not included.
+	Maybe bool `json:"maybe,omitempty"`
+	// Excluded by --exclude-image.
+	Excluded bool `json:"excluded,omitempty"`
+	// Problem is why a bundle cannot have it.
+	Problem string `json:"problem,omitempty"`
+	// Rule that found it: container, image-volume, custom-resource-field, annotation, argument,
+	// variable, image-like or text-like.
+	Rule   string `json:"rule"`
+	Source string `json:"source"`
+	// File is the path of a manifest, or of a template in a chart. Line is that of a manifest.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+	// Object as kind/namespace/name, and the path of the field in it.
+	Object string `json:"object,omitempty"`
+	Path   string `json:"path,omitempty"`
+}
+
+const imagesLong = `Print every image reference in Kubernetes objects and its place. No image is fetched, no cluster is asked.
+
+SOURCE is one of
+  manifests:PATH  YAML or JSON: a file, the .yaml, .yml and .json files of a directory, or - for standard input
+  kustomize:DIR   a kustomization, built as kustomize build does, without network and plugins
+  chart:REF       a Helm chart, rendered as helm template does, with hooks, CRDs and subcharts: a directory, an archive,
+                  oci://HOST/PATH:VERSION or https://HOST/PATH/NAME:VERSION
+  resources:PATH  manifests that the controller applies
+
+A reference is found by one of these rules:
+  container              containers, init containers and ephemeral containers, also in custom resources
+  image-volume           images that a pod mounts
+  custom-resource-field  fields of known custom resources, for example of Prometheus, CloudNativePG, Tekton, Argo Workflows, KubeVirt
+  annotation             annotations that select an image
+  argument, variable     an argument or variable whose name says that it is an image, with a whole reference
+The rules image-like and text-like find candidates: text with the form of a reference. refit bundle create prints them and
+leaves them out. An image that an operator has in its own program is in no object: no rule finds it.`
+
+func newImages() *cobra.Command {
+	var s objectSources
+	c := &cobra.Command{
+		Use: "images SOURCE...", Short: "Print the image references in manifests, kustomizations and charts",
+		Long:    imagesLong,
+		Example: "  refit bundle images chart:./my-chart --chart-set replicas=3\n  kubectl get deployments,daemonsets -A -o yaml | refit bundle images manifests:- -o json",
+		Args:    console.Args(cobra.MinimumNArgs(1)),
+	}
+	format := console.OutputFlag(c)
+	s.add(c.Flags())
+	c.RunE = func(c *cobra.Command, sources []string) error {
+		if err := console.CheckOutput(*format); err != nil {
+			return err
+		}
+		s.stdin = c.InOrStdin()
+		v, err := s.view(c.Context(), sources)
+		if err != nil {
+			return withExitCode(err)
+		}
+		if console.IsTable(*format) {
+			return v.table(c.OutOrStdout(), *format == render.Wide)
+		}
+		return render.Value(c.OutOrStdout(), *format, v)
+	}
+	return c
+}
+
+// resourcesKind is the source of manifests that the controller applies.
+const resourcesKind = "resources"
+
+// view lists the references of all sources.
+func (s *objectSources) view(ctx context.Context, sources []string) (imagesView, error) {
+	v := imagesView{APIVersion: "refit.dev/bundleimages/v1", Kind: "BundleImages", Images: []string{}, References: []referenceView{}}
+	if err := s.checkPatterns(); err != nil {
+		return v, err
+	}
+	have := map[string]bool{}
+	for _, source := range sources {
+		kind, rest, ok := isObjects(source)
+		if kind == resourcesKind {
+			kind, ok = manifestsKind, true
+		}
+		if !ok {
+			return v, console.UsageErrorf("source %q has no Kubernetes objects; use manifests:PATH, kustomize:DIR, chart:REF or resources:PATH", source)
+		}
+		refs, err := s.find(ctx, kind, rest)
+		if err != nil {
+			return v, err
+		}
+		for _, r := range refs {
+			x := s.reference(source, r)
+			v.References = append(v.References, x)
+			if !x.Maybe && !x.Excluded && x.Problem == "" && !have[x.Name] {
+				have[x.Name] = true
+				v.Images = append(v.Images, x.Name)
+			}
+		}
+	}
+	return v, s.checkFlags()
+}
+
+func (s *objectSources) reference(source string, r imagerefs.Ref) referenceView {
+	name, problem := nameOf(r.Image)
+	return referenceView{Image: text.CleanLine(r.Image), Name: name, Maybe: r.Maybe, Excluded: s.excluded(r.Image), Problem: text.CleanLine(problem), Rule: r.Rule,
+		Source: text.CleanLine(source), File: text.CleanLine(r.File), Line: r.Line, Object: text.CleanLine(r.Object.String()), Path: text.CleanLine(r.Path)}
+}
+
+// state of a reference in one word.
+func (r *referenceView) state() string {
+	switch {
+	case r.Excluded:
+		return "excluded"
+	case r.Maybe:
+		return "maybe"
+	case r.Problem != "":
+		return "problem"
+	}
+	return "included"
+}
+
+// table writes a view for people; wide has the source and the problem too.
+func (v imagesView) table(w io.Writer, wide bool) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	row := func(short []string, long ...string) {
+		if wide {
+			short = append(short, long...)
+		}
+		fmt.Fprintln(tw, strings.Join(short, "\t"))
+	}
+	row([]string{"IMAGE", "STATE", "RULE", "FILE", "OBJECT", "FIELD"}, "SOURCE", "PROBLEM")
+	for _, r := range v.References {
+		file := r.File
+		if r.Line > 0 {
+			file = fmt.Sprintf("%s:%d", file, r.Line)
+		}
+		row([]string{r.Image, r.state(), r.Rule, file, r.Object, r.Path}, r.Source, orDash(r.Problem))
+	}
+	return tw.Flush()
+}
