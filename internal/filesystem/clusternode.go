@@ -68,7 +68,7 @@ func (n *clusterNode) stat() fileInfo {
 }
 
 // contents implements node.
-func (n *clusterNode) contents() (io.ReaderAt, error) {
+func (n *clusterNode) contents() (contents, error) {
 	content, err := n.v.content(n)
 	if err != nil {
 		return nil, n.v.errorf("%w", err)

@@ -235,11 +235,11 @@ func (h *clusterHeap) directory(n *clusterNode, limit int64) (*clusterContent, e
 
 // ReadAt reads each run that p covers in one piece.
 func (c *clusterContent) ReadAt(p []byte, off int64) (int, error) {
-	return c.heap.readExtents(p, off, c.locate)
+	return c.heap.readExtents(p, off, c.find)
 }
 
-// locate returns the part of the contents that starts at an offset and is in one piece on the medium.
-func (c *clusterContent) locate(off int64) (extent, error) {
+// find returns the part of the contents that starts at an offset and is in one piece on the medium.
+func (c *clusterContent) find(off int64) (extent, error) {
 	if off >= c.valid {
 		return extent{length: math.MaxInt64, zeros: true}, nil
 	}

@@ -2,7 +2,6 @@ package filesystem
 
 import (
 	"encoding/binary"
-	"io"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -139,7 +138,7 @@ func (n *ext4Inode) findInline(attributes []byte) error {
 
 func (n *ext4Inode) stat() fileInfo { return n.info }
 
-func (n *ext4Inode) contents() (io.ReaderAt, error) { return n, n.checkPlain() }
+func (n *ext4Inode) contents() (contents, error) { return n, n.checkPlain() }
 
 // checkPlain refuses contents that are not stored as they are.
 func (n *ext4Inode) checkPlain() error {
@@ -166,6 +165,9 @@ func (n *ext4Inode) ReadAt(p []byte, off int64) (int, error) {
 
 // find returns the extent from a byte of the file on.
 func (n *ext4Inode) find(off int64) (extent, error) {
+	if n.flags&ext4Inline != 0 {
+		return extent{}, n.errorf("contents are in the inode")
+	}
 	block, size := off/n.v.blockSize, n.v.blockSize
 	r := n.last.Load()
 	if r == nil || block < r.first || block >= r.first+r.blocks {

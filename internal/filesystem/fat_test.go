@@ -106,6 +106,7 @@ func checkContents(t *testing.T, v *Volume, name string, want []byte) {
 	}
 	defer f.Close()
 	at := f.(File)
+	checkExtents(t, v, at, want)
 	random := rand.New(rand.NewPCG(1, uint64(len(want))))
 	for range 200 {
 		off, n := random.IntN(len(want)+1), random.IntN(9000)

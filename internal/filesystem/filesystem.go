@@ -43,10 +43,26 @@ func (v *Volume) Stat(name string) (fs.FileInfo, error) { return fs.Stat(v.FS, n
 type File interface {
 	fs.File
 	io.ReaderAt
+	// Extents returns where the contents are in the reader that Open got: at most limit extents,
+	// in the order of the file and without gaps, as large as possible. They are for a process
+	// that reads the file and must not parse a file system. Files with more extents, and files
+	// with their contents among the numbers of the file system, are errors.
+	Extents(limit int) ([]Extent, error)
+}
+
+// Extent is a part of a file whose bytes follow each other on the medium.
+type Extent struct {
+	// At is the place of the first byte; 0 for zeros.
+	At int64
+	// Length is the number of bytes, at least 1.
+	Length int64
+	// Zeros marks a part that is not on the medium and reads as zeros.
+	Zeros bool
 }
 
 // Open finds the file system that begins at the start of r, which has size bytes. It does not
-// look for partitions.
+// look for partitions. Errors: ErrUnknown, *UnsupportedError, or what is wrong with the file
+// system.
 func Open(r io.ReaderAt, size int64) (*Volume, error) {
 	// ISO 9660 is last: its descriptors can survive where a newer ext4 has not written yet.
 	for _, open := range []func(io.ReaderAt, int64) (*Volume, error){openFAT32, openExFAT, openExt4, openISO9660} {
@@ -59,5 +75,5 @@ func Open(r io.ReaderAt, size int64) (*Volume, error) {
 		}
 		return v, nil
 	}
-	return nil, ErrUnknown
+	return nil, unsupported(r, size)
 }

@@ -185,6 +185,7 @@ func checkFile(t *testing.T, v *Volume, name string, want []byte) {
 	if err != nil || info.Size() != int64(len(want)) || !info.Mode().IsRegular() || time.Since(info.ModTime()).Abs() > time.Hour {
 		t.Errorf("%s: %v %v", name, info, err)
 	}
+	checkExtents(t, v, f.(File), want)
 	random := rand.New(rand.NewPCG(uint64(len(want)), 3))
 	for range min(50, len(want)) {
 		off := random.IntN(len(want))
@@ -193,6 +194,36 @@ func checkFile(t *testing.T, v *Volume, name string, want []byte) {
 		end := min(off+len(p), len(want))
 		if !bytes.Equal(p[:n], want[off:end]) || (n < len(p)) != errors.Is(err, io.EOF) {
 			t.Fatalf("%s: ReadAt(%d bytes, %d) = %d, %v", name, len(p), off, n, err)
+		}
+	}
+}
+
+// checkExtents reads a file at the places that its extents name.
+func checkExtents(t *testing.T, v *Volume, f File, want []byte) {
+	t.Helper()
+	list, err := f.Extents(maxRuns)
+	if err != nil {
+		if len(want) > 4096 || !strings.Contains(err.Error(), "contents are in the inode") {
+			t.Error(err)
+		}
+		return
+	}
+	var got []byte
+	for _, e := range list {
+		p := make([]byte, e.Length)
+		if !e.Zeros {
+			if _, err := v.FS.(*tree).r.ReadAt(p, e.At); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got = append(got, p...)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d extents have %d bytes, want %d, or other bytes", len(list), len(got), len(want))
+	}
+	if len(list) > 1 {
+		if _, err := f.Extents(len(list) - 1); err == nil || !strings.Contains(err.Error(), "pieces") {
+			t.Errorf("fewer extents than there are: %v", err)
 		}
 	}
 }
@@ -216,6 +247,7 @@ func walk(v *Volume, limit int) error {
 		if err != nil {
 			return err
 		}
+		_, _ = f.(File).Extents(1000) // it must end; the reads below find the same damage
 		for _, off := range []int64{0, info.Size() / 2, info.Size() - 1} {
 			if _, err := f.(File).ReadAt(buffer, max(off, 0)); err != nil && !errors.Is(err, io.EOF) {
 				return fmt.Errorf("%s: %w", path, err)

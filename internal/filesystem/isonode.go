@@ -42,7 +42,7 @@ func (n *isoNode) add(rec isoRecord) error {
 
 func (n *isoNode) stat() fileInfo { return n.info }
 
-func (n *isoNode) contents() (io.ReaderAt, error) {
+func (n *isoNode) contents() (contents, error) {
 	if n.refusal != "" {
 		return nil, n.v.errorf("%s", n.refusal)
 	}

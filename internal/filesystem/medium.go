@@ -77,6 +77,45 @@ func (m medium) readExtents(p []byte, off int64, find func(off int64) (extent, e
 	return done, nil
 }
 
+// maxFinds bounds the search for the extents of one file. Block maps name neighbours one by one.
+const maxFinds = 1 << 18
+
+// extents returns where the first size bytes of a file are. find is as for readExtents.
+func (m medium) extents(size int64, limit int, find func(off int64) (extent, error)) ([]Extent, error) {
+	var list []Extent
+	finds := 0
+	for off := int64(0); off < size; finds++ {
+		e, err := find(off)
+		if err != nil {
+			return nil, err
+		}
+		next := Extent{At: e.at, Length: min(e.length, size-off), Zeros: e.zeros}
+		if e.zeros {
+			next.At = 0
+		}
+		if next.Length <= 0 || !e.zeros && !m.contains(next.At, next.Length) {
+			return nil, m.errorf("contents at byte %d are outside of the volume (%d bytes)", next.At, m.size)
+		}
+		off += next.Length
+		n := len(list)
+		joins := n > 0 && list[n-1].joins(next)
+		switch {
+		case finds >= maxFinds, !joins && n >= limit:
+			return nil, m.errorf("the file has more than %d pieces: copy it to an empty medium", n)
+		case joins:
+			list[n-1].Length += next.Length
+		default:
+			list = append(list, next)
+		}
+	}
+	return list, nil
+}
+
+// joins reports whether next continues e on the medium.
+func (e Extent) joins(next Extent) bool {
+	return e.Zeros == next.Zeros && (e.Zeros || e.At+e.Length == next.At)
+}
+
 // unixModes are the file types of a Unix mode.
 var unixModes = map[uint32]fs.FileMode{
 	0x1000: fs.ModeNamedPipe,

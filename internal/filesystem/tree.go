@@ -28,7 +28,14 @@ type node interface {
 	// directory itself and its parent. An error is the last thing it yields.
 	entries() iter.Seq2[entry, error]
 	// contents returns the bytes of a regular file. The tree reads only within its size.
-	contents() (io.ReaderAt, error)
+	contents() (contents, error)
+}
+
+// contents are the bytes of a regular file.
+type contents interface {
+	io.ReaderAt
+	// find returns the extent from one byte of the file on.
+	find(off int64) (extent, error)
 }
 
 // entry is a name in a directory.
@@ -121,8 +128,8 @@ func (t *tree) open(n node, name string) (fs.File, error) {
 		list, err := t.list(directory{n, name})
 		return &openDirectory{info: info, list: list}, err
 	case 0:
-		contents, err := n.contents()
-		return &openFile{SectionReader: io.NewSectionReader(namedContents{contents, name}, 0, info.size), info: info}, err
+		c, err := n.contents()
+		return &openFile{SectionReader: io.NewSectionReader(namedContents{c, name}, 0, info.size), info: info, medium: t.medium, contents: c}, err
 	case fs.ModeSymlink:
 		return nil, t.errorf("symbolic links are not followed")
 	default:
@@ -319,11 +326,22 @@ func (c namedContents) ReadAt(p []byte, off int64) (int, error) {
 // openFile is an open regular file: a File and an io.Seeker.
 type openFile struct {
 	*io.SectionReader
-	info fileInfo
+	info     fileInfo
+	medium   medium
+	contents contents
 }
 
 func (f *openFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 func (f *openFile) Close() error               { return nil }
+
+// Extents implements File.
+func (f *openFile) Extents(limit int) ([]Extent, error) {
+	list, err := f.medium.extents(f.info.size, limit, f.contents.find)
+	if err != nil {
+		return nil, &fs.PathError{Op: "map", Path: f.info.name, Err: err}
+	}
+	return list, nil
+}
 
 // openDirectory is an open directory.
 type openDirectory struct {

@@ -3,7 +3,6 @@ package filesystem
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"strings"
@@ -19,7 +18,7 @@ type endlessDirectory struct {
 
 func (d endlessDirectory) stat() fileInfo { return fileInfo{id: d.id, mode: fs.ModeDir | 0o755} }
 
-func (d endlessDirectory) contents() (io.ReaderAt, error) { return nil, fs.ErrInvalid }
+func (d endlessDirectory) contents() (contents, error) { return nil, fs.ErrInvalid }
 
 func (d endlessDirectory) entries() iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {

@@ -9,7 +9,8 @@
 // them. Mounted devices, swap space and parts of volumes never are: a node's disks and the volumes
 // of its pods are not for this agent to read. Devices with their bytes on other machines (DRBD,
 // RBD, NBD) are media only if the configuration names them. A Key stays while nothing was written,
-// so that a device without a bundle is read once.
+// so that a device without a bundle is read once. A partition names its disk, so that callers need
+// not read both.
 //
 // Inputs: /sys/class/block, /dev, file names, the kernel's uevents. Outputs:
 // Medium values; a call at every change. Caller: the agent's media loop.

@@ -82,7 +82,7 @@ func TestScanFiles(t *testing.T) {
 	p := Places{Sys: filepath.Join(dir, "none")}
 	files := []string{f, filepath.Join(dir, "absent"), dir}
 	a, err := Scan(p, files)
-	if err != nil || len(a) != 1 || a[0].Path != f {
+	if err != nil || len(a) != 1 || a[0].Path != f || !a[0].Expected {
 		t.Fatalf("got %v, %v; want the one regular file", a, err)
 	}
 	r, size, err := Open(a[0])

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Medium is something a bundle may be on, at offset 0.
+// Medium is something a bundle may be on: from its first byte on, or in a file system.
 type Medium struct {
 	// Path to open.
 	Path string
@@ -21,6 +21,15 @@ type Medium struct {
 	Device bool
 	// Key changes whenever something else may be behind Path.
 	Key string
+	// Model is what the device calls itself, for people: vendor and model. It may be empty.
+	Model string
+	// Disk is the path of the disk that a partition belongs to, Partition its number there;
+	// both are empty for other media.
+	Disk      string
+	Partition int
+	// Expected is true if people plug it in, or the configuration names it. Other devices are
+	// the machine's own: that they have no bundle is no news.
+	Expected bool
 }
 
 // Places where a node's devices are; zero values are the usual ones.
@@ -88,16 +97,22 @@ func (p Places) device(name string, may selection) (Medium, bool) {
 	if size == "" || size == "0" {
 		return Medium{}, false // nothing in the drive
 	}
-	// The kernel writes "!" for "/" in names of devices in subdirectories.
-	path := filepath.Join(p.dev(), strings.ReplaceAll(name, "!", "/"))
+	path := p.devicePath(name)
 	number := readAttribute(dir, "dev")
 	if !sameDevice(path, number) {
 		return Medium{}, false // not in this node
 	}
-	if !may.wants(name, path) {
+	out := Medium{Path: path, Device: true, Key: key(dir, number, size)}
+	if !may.wants(name, path, &out) {
 		return Medium{}, false
 	}
-	return Medium{Path: path, Device: true, Key: key(dir, number, size)}, true
+	return out, true
+}
+
+// devicePath is the path of a device in /dev.
+func (p Places) devicePath(name string) string {
+	// The kernel writes "!" for "/" in names of devices in subdirectories.
+	return filepath.Join(p.dev(), strings.ReplaceAll(name, "!", "/"))
 }
 
 // key of a device: another one if another medium is in it, or it was written.
@@ -144,7 +159,7 @@ func file(path string) (Medium, bool) {
 	if err := unix.Stat(path, &sys); err != nil {
 		return Medium{}, false
 	}
-	return Medium{Path: path, Key: fmt.Sprintf("%d/%d/%d", sys.Ino, st.Size(), st.ModTime().UnixNano())}, true
+	return Medium{Path: path, Expected: true, Key: fmt.Sprintf("%d/%d/%d", sys.Ino, st.Size(), st.ModTime().UnixNano())}, true
 }
 
 // Open opens a medium for reading. size is -1 for a device: it may be larger

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // AllDevices among the devices that are allowed means all that belong to this machine.
@@ -37,17 +39,32 @@ func (p Places) selection() selection {
 }
 
 // wants reports whether a device is read: it is removable, on USB or allowed by the
-// configuration, and nothing on this machine uses it.
-func (s selection) wants(name, path string) bool {
+// configuration, and nothing on this machine uses it. It sets what it learns about m.
+func (s selection) wants(name, path string, m *Medium) bool {
 	real, err := filepath.EvalSymlinks(filepath.Join(s.p.sys(), name))
 	if err != nil || begins(name, never) {
 		return false
 	}
 	disk := real
-	if _, err := os.Stat(filepath.Join(real, "partition")); err == nil {
+	if n, err := strconv.Atoi(readAttribute(real, "partition")); err == nil {
 		disk = filepath.Dir(real)
+		m.Disk, m.Partition = s.p.devicePath(filepath.Base(disk)), n
 	}
-	return (s.allowed(name, path) || !begins(name, shared) && (slices.Contains(s.p.Allow, AllDevices) || removable(disk))) && !s.inUse(real, disk)
+	m.Expected = s.allowed(name, path) || !begins(name, shared) && removable(disk)
+	m.Model = model(disk)
+	return (m.Expected || !begins(name, shared) && slices.Contains(s.p.Allow, AllDevices)) && !s.inUse(real, disk)
+}
+
+// maxModel bounds the name of a device in bytes.
+const maxModel = 64
+
+// model is what a disk calls itself: vendor and model of SCSI and USB, or the name of a card.
+func model(disk string) string {
+	var words []string
+	for _, name := range []string{"device/vendor", "device/model", "device/name"} {
+		words = append(words, strings.Fields(text.CleanLine(readAttribute(disk, name)))...)
+	}
+	return text.Truncate(strings.Join(words, " "), maxModel)
 }
 
 func begins(name string, prefixes []string) bool {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -169,5 +170,31 @@ func TestTheKeyChangesWhenADeviceIsWritten(t *testing.T) {
 	write(t, m.Sys+"/sdb/stat", "99 0 800 50 7 0 2048 9 0 0 0")
 	if after := keys(); after[0] == before[0] || after[1] == before[1] {
 		t.Errorf("written, and the keys are %v", after)
+	}
+}
+
+// People know a stick by its name, and a partition is not read next to its disk.
+func TestWhatADeviceCallsItself(t *testing.T) {
+	m := newMachine(t)
+	m.device("pci0/usb1/1-1/block/sdb", "removable=1", "device/vendor=SanDisk ", "device/model=Ultra\x1b[2J  Fit      ")
+	m.device("pci0/usb1/1-1/block/sdb/sdb2", "partition=2")
+	m.device("mmc1/block/mmcblk1", "device/type=SD", "device/name=SC64G")
+	m.device("virtual/block/loop3", "removable=0")
+	m.device("virtual/block/loop4", "removable=0")
+	p := m.Places
+	p.Allow = []string{AllDevices, "loop4"}
+	all, err := Scan(p, nil)
+	if err != nil || len(all) != 5 {
+		t.Fatal(all, err)
+	}
+	for i := range all {
+		all[i].Path, all[i].Disk = filepath.Base(all[i].Path), strings.TrimPrefix(all[i].Disk, m.Dev)
+		all[i].Key, all[i].Device = "", false
+	}
+	stick := "SanDisk Ultra\\u001b[2J Fit"
+	want := []Medium{{Path: "loop3"}, {Path: "loop4", Expected: true}, {Path: "mmcblk1", Model: "SC64G", Expected: true},
+		{Path: "sdb", Model: stick, Expected: true}, {Path: "sdb2", Model: stick, Expected: true, Disk: "/sdb", Partition: 2}}
+	if d := cmp.Diff(want, all); d != "" {
+		t.Error(d)
 	}
 }

@@ -36,6 +36,9 @@ type Found struct {
 
 	file filesystem.File
 	size int64
+	// name is what follows # in Path, start where its file system is on the medium.
+	name  string
+	start int64
 }
 
 func (f Found) String() string {
@@ -81,6 +84,8 @@ type volume struct {
 	*filesystem.Volume
 	// partition is its number, 0 for a file system without a partition table.
 	partition int
+	// start is where it begins on the medium.
+	start int64
 }
 
 // name returns what follows # in the path of a file.
@@ -111,32 +116,35 @@ type medium struct {
 	files, directories int
 	// problems are why something could not be read.
 	problems []string
+	// stopped returns why the search must end before everything was read; nil: it never must.
+	stopped func() error
 }
 
 // openMedium finds the file systems of a device or an image file: one at its start, and those of
 // its partitions. A partition table next to a file system counts too, as on hybrid ISO images.
 func openMedium(p string, r io.ReaderAt, size int64) *medium {
 	m := &medium{path: p}
-	err := m.addVolume(0, r, size)
+	err := m.addVolume(filesystem.Partition{}, r, size)
 	partitions, tableErr := filesystem.Partitions(r, size)
 	if err != nil && tableErr != nil {
 		m.problem(tableErr)
 	}
 	for _, part := range partitions {
 		if part.Start > 0 {
-			_ = m.addVolume(part.Number, io.NewSectionReader(r, part.Start, part.Size), part.Size)
+			_ = m.addVolume(part, io.NewSectionReader(r, part.Start, part.Size), part.Size)
 		}
 	}
 	return m
 }
 
-func (m *medium) addVolume(partition int, r io.ReaderAt, size int64) error {
+// addVolume opens the file system of a partition, or the one at the start of the medium.
+func (m *medium) addVolume(p filesystem.Partition, r io.ReaderAt, size int64) error {
 	v, err := filesystem.Open(r, size)
 	switch {
 	case err == nil:
-		m.volumes = append(m.volumes, volume{v, partition})
-	case partition > 0:
-		m.problem(fmt.Errorf("partition %d: %w", partition, err))
+		m.volumes = append(m.volumes, volume{v, p.Number, p.Start})
+	case p.Number > 0:
+		m.problem(fmt.Errorf("partition %d: %w", p.Number, err))
 	default:
 		m.problem(err)
 	}
@@ -155,13 +163,15 @@ func (m *medium) problem(err error) {
 func (m *medium) search() {
 	for _, v := range m.volumes {
 		for _, dir := range m.directory(v, ".") {
-			if m.directories++; m.directories > maxDirectories {
+			if m.directories++; m.directories > maxDirectories || m.mustStop() {
 				break
 			}
 			m.directory(v, dir)
 		}
 	}
 }
+
+func (m *medium) mustStop() bool { return m.stopped != nil && m.stopped() != nil }
 
 // directory checks the files of a directory and returns its directories.
 func (m *medium) directory(v volume, dir string) []string {
@@ -189,6 +199,9 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 	if err != nil || info.Size() < bundle.BlockSize {
 		return
 	}
+	if m.mustStop() {
+		return
+	}
 	if m.files++; m.files > maxFiles || len(m.found) == maxFound {
 		return
 	}
@@ -203,7 +216,7 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 		}
 		return
 	}
-	found := Found{Path: text.CleanLine(m.path + "#" + v.name(name)), file: f, size: info.Size()}
+	found := Found{Path: text.CleanLine(m.path + "#" + v.name(name)), file: f, size: info.Size(), name: v.name(name), start: v.start}
 	if found.Header, found.Err = Summary(f); errors.Is(found.Err, bundle.ErrNotBundle) {
 		return
 	}
