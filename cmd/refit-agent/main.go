@@ -80,7 +80,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", agentconfig.DefaultPort))
 	load := func() agentconfig.Config { return merged(file, conf) }
-	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), labelCommand(), exchangeCommand(load))
+	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), contentsCommand(), exchangeCommand(load))
 	return c
 }
 
@@ -259,12 +259,12 @@ func exchangeCommand(load func() agentconfig.Config) *cobra.Command {
 	}
 }
 
-// labelCommand is started by the agent, without rights, to parse unverified headers.
-func labelCommand() *cobra.Command {
+// contentsCommand is started by the agent, without rights, to parse file systems and unverified headers.
+func contentsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: bundlestore.LabelCommand, Short: "Read the label of a bundle for the agent", Hidden: true, Args: cobra.NoArgs,
+		Use: bundlestore.ContentsCommand, Short: "Find the bundles on a medium for the agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bundlestore.ReadLabel(cmd.Context(), cmd.OutOrStdout())
+			return bundlestore.ReadContents(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 }

@@ -107,9 +107,9 @@ type Parts struct {
 	// Runner makes the runner, given the agent's store.
 	Runner func(Store) Runner
 	Facts  Facts
-	// Label reads the label of a bundle on a medium in a process without privileges; nil
-	// reads it in the agent's own process, as tests do.
-	Label bundlestore.LabelReader
+	// Contents finds the bundles on a medium and reads their labels in a process without
+	// privileges; nil does it in the agent's own process, as tests do.
+	Contents bundlestore.ContentsReader
 	// Health observes the node's health; nil: the status has none.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
 	// Running lists the image digests of a running container of a static pod.

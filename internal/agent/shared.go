@@ -68,7 +68,7 @@ func newWakes() (w wakes) {
 // finder.
 func openShared(conf agentconfig.Config, p Parts) (s *shared, unlock func(), err error) {
 	s = &shared{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, unwanted: graceTimer{Grace: unwantedGrace}, wakes: newWakes()}
-	s.media.Label = p.Label
+	s.media.Contents = p.Contents
 	s.problems = statefile.At(conf.RunPath())
 	s.loadProblems()
 	if unlock, err = lockAgent(conf); err != nil {

@@ -2,15 +2,18 @@
 // approved bundles, and copies from a medium. It is the node half of stage load.
 //
 // Promise: of a bundle that is not approved only the header is read, and nothing is stored.
-// A process without privileges parses it (host/confined) and answers with a label of
-// bounded size: digest, name, version, signatures. The agent, which runs as root, decides
+// A process without privileges (host/confined) parses it, and the partition tables and file
+// systems around it; nothing is mounted. It answers with a label of bounded size for each
+// bundle (digest, name, version, signatures) and with the places of the file on the medium.
+// The agent, which runs as root, parses no file system: it reads those places. It decides
 // from the label and verifies signatures itself. It parses a whole header only after its
 // digest was approved or signed, and compares that digest before it decodes anything.
 // Headers from other nodes are compared with the wanted digest in the same way, so they
 // need no such process. A device is read once until its key changes, by a goroutine of its
 // own: one that hangs is named and delays no other. A medium that vanishes, is damaged or is
-// swapped is reported; copied chunks stay and the rest comes from elsewhere. Peers are
-// served approved bundles only.
+// swapped is reported; copied chunks stay and the rest comes from elsewhere. So is a medium
+// without a bundle that a person plugged in, with what was seen on it. Peers are served
+// approved bundles only.
 //
 // A BlobStore keeps content-addressed blobs, filled chunk by chunk from several sources
 // at once. A blob under its final name is complete, synced, and had its digest when it
@@ -19,6 +22,6 @@
 // chunks are not fetched twice. A complete blob that no longer matches is missing again.
 //
 // Inputs: media, approved digests, model.Trust. Outputs: a Library of shelves
-// (header + blobs), Findings for the node's status. Callers: the agent's
+// (header + blobs), findings for the node's status. Callers: the agent's
 // wiring, peertransfer, the updaters (payload files).
 package bundlestore

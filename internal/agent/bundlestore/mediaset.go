@@ -1,20 +1,16 @@
 package bundlestore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
-	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 const (
@@ -29,14 +25,14 @@ const (
 // MediaSet is what is plugged into this node. Safe for concurrent use. Each medium is
 // read by a goroutine of its own.
 type MediaSet struct {
-	// Label reads the label of a bundle that is not approved; nil reads it in this
+	// Contents finds bundles that are not approved and reads their labels; nil does it in this
 	// process.
-	Label LabelReader
+	Contents ContentsReader
 	// Changed is called when a bundle came or went after Scan returned. May be nil.
 	Changed func()
 
 	mu      sync.Mutex
-	all     map[string]*Plugged
+	all     map[string]*inserted
 	current map[string]media.Medium // what the last scan saw
 	busy    map[string]time.Time    // media that are being read, since when
 	// open and wait are for tests; zero values are the real ones.
@@ -44,48 +40,15 @@ type MediaSet struct {
 	wait time.Duration
 }
 
-// Plugged is a medium that is plugged in.
-type Plugged struct {
-	media.Medium
-	// opened is nil if no bundle is on it, or it cannot be read (err).
-	opened *Opened
-	err    error
-	retry  time.Time // when it is read again after an error of reading
-	// failed is why its bundle could not be copied to the end.
-	failed error
-}
-
-// Reader reads the medium's chunks. It parses the whole header: call it only after the
-// bundle is allowed.
-func (p *Plugged) Reader() (*bundlereader.File, error) { return p.opened.readHeader() }
-
-// Header is the content of the label: enough to decide whether the bundle is allowed, and no
-// more.
-func (p *Plugged) Header() *bundle.Header { return p.opened.header }
-
-// RawHeader reads the bytes of the header from the medium, as many as the label says, and
-// parses nothing.
-func (p *Plugged) RawHeader() ([]byte, error) {
-	raw := make([]byte, p.Header().HeaderSize())
-	if _, err := p.opened.handle.ReadAt(raw, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("header on %s: %w", p.Path, err)
-	}
-	return raw, nil
-}
-
-func (p *Plugged) close() {
-	if p.opened != nil {
-		_ = p.opened.Close() // opened for reading only
-	}
-}
-
-// With finds a medium that has the bundle and has not failed; nil if there is none.
+// With finds a plugged-in bundle that can be read and has not failed; nil if there is none.
 func (s *MediaSet) With(digest string) *Plugged {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.all {
-		if p.opened != nil && p.failed == nil && p.Header().Digest == digest {
-			return p
+	for _, m := range s.all {
+		for _, p := range m.bundles {
+			if p.opened != nil && p.failed == nil && p.Header().Digest == digest {
+				return p
+			}
 		}
 	}
 	return nil
@@ -106,8 +69,8 @@ func (s *MediaSet) Reader(digest string) ChunkReader {
 	return f
 }
 
-// Fail records that a medium could not be copied completely; it is not used again until it
-// is plugged in anew.
+// Fail records that a bundle could not be copied completely; it is not used again until its
+// medium is plugged in anew.
 func (s *MediaSet) Fail(p *Plugged, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,13 +89,23 @@ func (s *MediaSet) Close() {
 
 // Scan takes over the media that are plugged in now. changed says that a bundle came or
 // went. It waits a while for new media. A medium that hangs is waited for no longer, is
-// named by Describe, and is taken over when it answers.
+// named by Describe, and is taken over when it answers. Disks are read before their partitions:
+// a partition that the disk's own reader has searched is not read again.
 func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
 	changed = s.removeUnplugged(now)
 	scan := &scan{changed: changed, onLate: s.Changed}
+	s.readMedia(scan, slices.DeleteFunc(slices.Clone(now), isPartition))
+	s.readMedia(scan, slices.DeleteFunc(slices.Clone(now), func(m media.Medium) bool { return !isPartition(m) || s.isSearched(m) }))
+	return scan.end()
+}
+
+func isPartition(m media.Medium) bool { return m.Disk != "" }
+
+// readMedia reads media at the same time, and waits for them for a while.
+func (s *MediaSet) readMedia(scan *scan, list []media.Medium) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	for _, job := range s.jobs(now) {
+	for _, job := range s.jobs(list) {
 		wg.Go(func() { s.readMedium(scan, job) })
 	}
 	go func() {
@@ -143,7 +116,25 @@ func (s *MediaSet) Scan(now []media.Medium) (changed bool) {
 	case <-done:
 	case <-time.After(s.answerTimeout()):
 	}
-	return scan.end()
+}
+
+// isSearched reports whether a partition was searched through its disk, or will be. It removes
+// what was known of such a partition.
+func (s *MediaSet) isSearched(m media.Medium) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, here := s.current[m.Disk]; !here {
+		return false
+	}
+	if _, busy := s.busy[m.Disk]; busy {
+		return true
+	}
+	disk := s.all[m.Disk]
+	if disk == nil || !slices.Contains(disk.contents.Partitions, m.Partition) {
+		return false
+	}
+	s.removeMedium(m.Path)
+	return true
 }
 
 func (s *MediaSet) answerTimeout() time.Duration {
@@ -198,7 +189,7 @@ func (s *MediaSet) removeUnplugged(now []media.Medium) (changed bool) {
 // job is a medium to read; have is its earlier state.
 type job struct {
 	medium media.Medium
-	have   *Plugged
+	have   *inserted
 }
 
 // jobs are the media to read: new ones, those that changed, and those with a bundle, which
@@ -211,7 +202,7 @@ func (s *MediaSet) jobs(now []media.Medium) (out []job) {
 	}
 	for _, m := range now {
 		have := s.all[m.Path]
-		if _, busy := s.busy[m.Path]; busy || have != nil && have.Key == m.Key && have.opened == nil && (have.retry.IsZero() || time.Now().Before(have.retry)) {
+		if _, busy := s.busy[m.Path]; busy || have != nil && have.Key == m.Key && !have.isReadable() && (have.retry.IsZero() || time.Now().Before(have.retry)) {
 			continue
 		}
 		s.busy[m.Path] = time.Now()
@@ -222,8 +213,8 @@ func (s *MediaSet) jobs(now []media.Medium) (out []job) {
 
 // readMedium reads a medium and takes over the result.
 func (s *MediaSet) readMedium(scan *scan, j job) {
-	var fresh *Plugged
-	if have := j.have; have == nil || have.Key != j.medium.Key || have.opened == nil || !s.hasSameBundle(have) {
+	var fresh *inserted
+	if have := j.have; have == nil || have.Key != j.medium.Key || !have.isReadable() || !s.hasSameBundles(have) {
 		fresh = s.probe(j.medium)
 	}
 	s.mu.Lock()
@@ -234,9 +225,9 @@ func (s *MediaSet) readMedium(scan *scan, j job) {
 	case !here: // it was pulled meanwhile
 		fresh.close()
 	default:
-		changed = s.removeMedium(j.medium.Path) || fresh.opened != nil
+		changed = s.removeMedium(j.medium.Path) || fresh.isReadable()
 		if s.all == nil {
-			s.all = map[string]*Plugged{}
+			s.all = map[string]*inserted{}
 		}
 		s.all[j.medium.Path] = fresh
 	}
@@ -254,25 +245,18 @@ func (s *MediaSet) removeMedium(path string) (bundle bool) {
 	}
 	p.close()
 	delete(s.all, path)
-	return p.opened != nil
+	return p.isReadable()
 }
 
-// probe reads the label of what is on a medium.
-func (s *MediaSet) probe(m media.Medium) *Plugged {
-	p := &Plugged{Medium: m}
-	ctx, cancel := context.WithTimeout(context.Background(), labelTime)
+// probe reads what is on a medium.
+func (s *MediaSet) probe(m media.Medium) *inserted {
+	ctx, cancel := context.WithTimeout(context.Background(), contentsTime)
 	defer cancel()
-	o, err := openMedium(ctx, m, s.opener(), s.Label)
-	switch {
-	case err == nil:
-		p.opened = o
-	case !errors.Is(err, bundle.ErrNotBundle):
-		p.err = err
-		if !isContentError(err) {
-			p.retry = time.Now().Add(retryAfter)
-		}
+	read := s.Contents
+	if read == nil {
+		read = LocalContents
 	}
-	return p
+	return insert(ctx, m, s.opener(), read)
 }
 
 func (s *MediaSet) opener() func(media.Medium) (Handle, int64, error) {
@@ -285,27 +269,15 @@ func (s *MediaSet) opener() func(media.Medium) (Handle, int64, error) {
 	}
 }
 
-// isContentError reports whether the medium was readable, and its content is invalid.
-func isContentError(err error) bool {
-	var c *bundle.CorruptError
-	var n *bundle.TooNewError
-	return errors.As(err, &n) || errors.As(err, &c) && c.Err == nil
-}
-
-// comparedBytes is how much of a header is read again at every scan.
-const comparedBytes = 64 << 10
-
-// hasSameBundle reports whether a medium still has the same bundle: not every kernel reports
+// hasSameBundles reports whether a medium still has the same bundles: not every kernel reports
 // that a device was written.
-func (s *MediaSet) hasSameBundle(p *Plugged) bool {
-	f, _, err := s.opener()(p.Medium)
+func (s *MediaSet) hasSameBundles(m *inserted) bool {
+	f, _, err := s.opener()(m.Medium)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	got := make([]byte, len(p.opened.begin))
-	_, err = f.ReadAt(got, 0)
-	return err == nil && bytes.Equal(got, p.opened.begin)
+	return !slices.ContainsFunc(m.bundles, func(p *Plugged) bool { return p.opened != nil && !p.opened.isOn(f) })
 }
 
 // Availability is how much of a bundle this node has.
@@ -323,27 +295,20 @@ type Availability struct {
 func (s *MediaSet) Describe(policy Policy, here func(digest string) Availability) []v1alpha1.Medium {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	type ranked struct {
-		v1alpha1.Medium
-		rank int
-	}
 	var all []ranked
-	for path, p := range s.all {
-		since, busy := s.busy[path]
-		switch {
-		case busy && time.Since(since) >= s.answerTimeout(): // below
-		case p.opened != nil:
-			d := policy.Decide(p.Header())
-			m := p.describe(d, here)
-			all = append(all, ranked{m, rank(m, d.Allowed)})
-		case p.err != nil && startsLikeBundle(p.err):
-			m := Unreadable(p.Medium, p.err)
-			all = append(all, ranked{m, rank(m, false)})
+	for path, m := range s.all {
+		if since, busy := s.busy[path]; busy && time.Since(since) >= s.answerTimeout() {
+			continue // below
+		}
+		all = append(all, m.describe(policy, here)...)
+		_, withDisk := s.current[m.Disk]
+		if text := m.describeMissing(); text != "" && !withDisk {
+			all = append(all, ranked{Unreadable(path, errors.New(text)), rankMissing})
 		}
 	}
 	for path, since := range s.busy {
-		if m, here := s.current[path]; here && time.Since(since) >= s.answerTimeout() {
-			u := Unreadable(m, fmt.Errorf("it has not answered for %s or longer: pull it, or exclude it with devices in the agent's configuration", s.answerTimeout()))
+		if _, here := s.current[path]; here && time.Since(since) >= s.answerTimeout() {
+			u := Unreadable(path, fmt.Errorf("reading it takes longer than %s: wait; if this stays, pull it, or exclude it with devices in the agent's configuration", s.answerTimeout()))
 			all = append(all, ranked{u, rank(u, false)})
 		}
 	}
@@ -356,6 +321,15 @@ func (s *MediaSet) Describe(policy Policy, here func(digest string) Availability
 	}
 	return out
 }
+
+// ranked is a line of the status.
+type ranked struct {
+	v1alpha1.Medium
+	rank int
+}
+
+// rankMissing is the rank of media without a bundle, the last one.
+const rankMissing = 4
 
 // rank orders media in the status, which has a limited number of them.
 func rank(m v1alpha1.Medium, allowed bool) int {
@@ -372,34 +346,4 @@ func rank(m v1alpha1.Medium, allowed bool) int {
 		return 1
 	}
 	return 3
-}
-
-// startsLikeBundle reports whether an unreadable medium starts like a bundle; any other
-// unreadable disk does not concern refit.
-func startsLikeBundle(err error) bool {
-	var n *bundle.TooNewError
-	var c *bundle.CorruptError
-	return errors.As(err, &n) || errors.As(err, &c) && c.Offset > 0 || errors.Is(err, errLabel)
-}
-
-func (p *Plugged) describe(d bundle.Decision, here func(string) Availability) v1alpha1.Medium {
-	f := Finding(p.Medium, p.Header(), d)
-	if !d.Allowed {
-		return f
-	}
-	if p.failed != nil {
-		f.State, f.Message = v1alpha1.MediumUnreadable, p.failed.Error()
-		return truncateMessage(f)
-	}
-	switch h := here(f.Digest); {
-	case h.Total == 0:
-		f.Message = fmt.Sprintf("allowed by %s; this node needs nothing of it yet", d.By)
-	case h.Missing > 0:
-		f.State, f.Message = v1alpha1.MediumCopying, "do not pull it yet"
-	case h.All:
-		f.State, f.Message = v1alpha1.MediumCopied, "all of it is on this node's disk; the medium may be pulled"
-	default:
-		f.State, f.Message = v1alpha1.MediumCopied, "this node has all it needs of it, and serves the rest to other nodes; the medium may be pulled when every node has what it needs"
-	}
-	return f
 }

@@ -64,7 +64,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
 		Running:     runtime.CRI().StaticDigests,
 		RepairPulls: host.repairPulls,
-		Label:       bundlestore.UnprivilegedLabel,
+		Contents:    bundlestore.UnprivilegedContents,
 		Stager:      next.os,
 		Repair: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)
