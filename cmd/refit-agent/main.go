@@ -149,7 +149,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), r)
 		},
 	}
-	c.Flags().StringVar(&o.From, "from", "", "bundle in a file or on a device")
+	c.Flags().StringVar(&o.From, "from", "", "bundle in a file, on a device, or in the file system of one (PATH#FILE if it has several bundles)")
 	c.Flags().StringVar(&o.Digest, "digest", "", "digest that the bundle must have")
 	c.Flags().BoolVar(&o.NoStart, "no-start", false, "install the files without starting the service")
 	c.Flags().BoolVar(&ontoHost, "onto-host", false, "from a privileged pod with hostPID: install onto its node")

@@ -56,7 +56,8 @@ type Options struct {
 	Places Places
 	// Config is merged into the configuration file.
 	Config agentconfig.Config
-	// From is a bundle in a file or on a device; empty for none.
+	// From is a bundle in a file, on a device, or in a file system on one of both, as OpenPath of
+	// bundlereader takes it; empty for none.
 	From string
 	// Digest that the bundle must have, empty for any: a user who names the medium by
 	// hand vouches for it.
@@ -101,7 +102,8 @@ func Install(ctx context.Context, o Options) (Report, error) {
 		if err := loadOwnImages(ctx, o, path, &r); err != nil {
 			return r, err
 		}
-		conf.Media = append(conf.Media, path)
+		disk, _ := bundlereader.SplitPath(path) // the agent finds the file by itself
+		conf.Media = append(conf.Media, disk)
 	}
 	if err := putFiles(o, conf, &r); err != nil {
 		return r, err
@@ -114,7 +116,7 @@ func Install(ctx context.Context, o Options) (Report, error) {
 
 // loadOwnImages loads the images of group refit, nothing else.
 func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error {
-	f, err := bundlereader.OpenRaw(path)
+	f, err := openBundle(path, o.Digest)
 	if err != nil {
 		return err
 	}
@@ -129,6 +131,21 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error
 	}
 	o.Printf("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
 	return loadRefitImages(ctx, o, f, r)
+}
+
+// openBundle opens the bundle at a path. Of several on a medium it takes the one with the digest.
+func openBundle(path, digest string) (*bundlereader.File, error) {
+	f, err := bundlereader.OpenPath(path)
+	var several *bundlereader.SeveralError
+	if digest == "" || !errors.As(err, &several) {
+		return f, err
+	}
+	for _, b := range several.Found {
+		if b.Header != nil && b.Header.Digest == digest {
+			return bundlereader.OpenPath(b.Path)
+		}
+	}
+	return nil, err
 }
 
 func loadRefitImages(ctx context.Context, o Options, f *bundlereader.File, r *Report) error {
