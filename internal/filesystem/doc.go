@@ -12,7 +12,8 @@
 //
 // Inputs: an io.ReaderAt over a device, a partition or an image file, and its size in bytes.
 // Outputs: a Volume, an fs.FS whose regular files are io.ReaderAt. Callers: bundlereader,
-// for the commands that take a bundle from a device or an image file.
+// for the commands that take a bundle from a device or an image file, and for the agent's process
+// without privileges. Extents tell a process that parses nothing where a file is.
 //
 // Size: four formats and the partition tables share one tree of names, one medium with its bounds
 // and one set of tests with damaged images. Packages of their own would export these layers.

@@ -202,3 +202,25 @@ func FuzzPartitions(f *testing.F) {
 		})
 	})
 }
+
+// A medium in a format that is known, but not read, is named.
+func TestUnsupportedFormats(t *testing.T) {
+	t.Parallel()
+	for _, s := range signatures {
+		image := make([]byte, 128<<10)
+		copy(image[s.at:], s.bytes)
+		_, err := Open(bytes.NewReader(image), int64(len(image)))
+		var unsupported *UnsupportedError
+		if !errors.As(err, &unsupported) || unsupported.Kind != s.kind || !strings.Contains(err.Error(), "use FAT, exFAT, ISO 9660 or ext4") {
+			t.Errorf("%s: %v", s.kind, err)
+		}
+		if short := image[:min(s.at, 600)]; len(short) > 0 {
+			if _, err := Open(bytes.NewReader(short), int64(len(short))); errors.As(err, &unsupported) {
+				t.Errorf("%s in %d bytes: %v", s.kind, len(short), err)
+			}
+		}
+	}
+	if _, err := Open(bytes.NewReader(make([]byte, 128<<10)), 128<<10); !errors.Is(err, ErrUnknown) {
+		t.Errorf("zeros: %v", err)
+	}
+}

@@ -382,7 +382,7 @@ func TestAStickThatChanges(t *testing.T) {
 		}
 		m := plugged("/dev/sdb", "2")
 		m.Expected = true
-		if s.Scan([]media.Medium{m}); s.With(first.Digest) != nil || len(messages(s)) != 1 || !strings.Contains(messages(s)[0], "root directory: cluster ") {
+		if s.Scan([]media.Medium{m}); s.With(first.Digest) != nil || len(messages(s)) != 1 || !strings.Contains(messages(s)[0], "root directory: after cluster 2: cluster 0 is outside") {
 			t.Errorf("read anew: %q", messages(s))
 		}
 	})

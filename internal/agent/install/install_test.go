@@ -3,6 +3,7 @@ package install
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -199,5 +201,54 @@ func TestInstallOverAConfigurationThatIsNotUnderstoodWhole(t *testing.T) {
 				t.Errorf("the second time %v was changed, %v", r.Changed, err)
 			}
 		})
+	}
+}
+
+// The bundle is a file on an ordinary stick; the digest chooses one of several, and the agent's
+// configuration gets the stick.
+func TestInstallFromAnOrdinaryStick(t *testing.T) {
+	mkfs, err := exec.LookPath("mke2fs")
+	if err != nil {
+		mkfs = "/usr/sbin/mke2fs"
+	}
+	if _, err := os.Stat(mkfs); err != nil {
+		t.Skip("mke2fs is not installed: make deps")
+	}
+	dir, stick := t.TempDir(), filepath.Join(t.TempDir(), "stick")
+	other := bundletest.Tiny()
+	other.Version = "2.0.0"
+	for name, spec := range map[string]bundletest.Spec{"one": bundletest.Tiny(), "two": other} {
+		if err := os.WriteFile(filepath.Join(dir, name), bundletest.Bytes(t, spec), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command(mkfs, "-t", "ext4", "-q", "-F", "-d", dir, stick, "8M").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	f, err := bundlereader.OpenPath(stick + "#two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	digest := f.Header().Digest
+	got, err := openBundle(stick, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	if got.Header().Digest != digest || got.Header().Metadata.Version != "2.0.0" {
+		t.Errorf("bundle %s %s", got.Header().Digest, got.Header().Metadata.Version)
+	}
+	var several *bundlereader.SeveralError
+	for _, d := range []string{"", "sha256:other"} {
+		if _, err := openBundle(stick, d); !errors.As(err, &several) || len(several.Found) != 2 {
+			t.Errorf("digest %q: %v", d, err)
+		}
+	}
+	p := root(t)
+	_, err = Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t), From: stick + "#one", Digest: digest})
+	var wrong *WrongBundleError
+	if !errors.As(err, &wrong) {
+		t.Errorf("a file with another bundle: %v", err)
 	}
 }

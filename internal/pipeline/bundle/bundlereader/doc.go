@@ -6,7 +6,8 @@
 // before, from the header, by bundle.Decide. Memory stays at a few chunks for a bundle of
 // any size.
 //
-// OpenPath also finds a bundle in the file system of a device or an image, with or without a
+// Search finds all bundles on a medium, within bounds, for a process without privileges that tells
+// another one where they are. OpenPath also finds a bundle in the file system of a device or an image, with or without a
 // partition table. It knows a bundle by its header, never by its name, and takes none of several.
 //
 // Inputs: an io.ReaderAt, or the path of a file, a device or an image. Outputs: the Header,

@@ -2,6 +2,7 @@ package bundlereader_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -435,3 +436,47 @@ func TestSearchLimits(t *testing.T) {
 		t.Errorf("a name with control characters: %q", err)
 	}
 }
+
+// Search ends at its bounds, and says so, with what it has found.
+func TestSearchIsBounded(t *testing.T) {
+	t.Parallel()
+	file := tinyBundle(t, "1.2.3")
+	disk, number := partitioned(t, "GPT", image(t, "FAT32", map[string][]byte{"release": file, "dir/other": []byte("other")}))
+	f, err := os.Open(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := bundlereader.Search(t.Context(), f, info.Size())
+	if len(s.Found) != 1 || s.Found[0].Name() != fmt.Sprintf("%d:release", number) || s.Found[0].Err != nil || !slices.Equal(s.Partitions, []int{number}) || s.Err != nil {
+		t.Fatalf("%+v", s)
+	}
+	list, err := s.Found[0].Extents(10)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	got := make([]byte, list[0].Length)
+	if _, err := f.ReadAt(got, list[0].At); err != nil || !bytes.Equal(got, file) {
+		t.Errorf("the extents are not where the file is: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s := bundlereader.Search(ended, f, info.Size()); s.Err != nil || len(s.Problems) == 0 || len(s.Found) > 0 {
+		t.Errorf("after its deadline: %+v", s)
+	}
+	if s := bundlereader.Search(t.Context(), bytes.NewReader(file), int64(len(file))); len(s.Found) != 1 || s.Found[0].Name() != "" || s.Found[0].Header.Digest != digestOf(t, file) {
+		t.Errorf("raw: %+v", s)
+	}
+	broken := readerFunc(func([]byte, int64) (int, error) { return 0, errors.New("input/output error") })
+	if s := bundlereader.Search(t.Context(), broken, 1<<20); s.Err == nil {
+		t.Errorf("a medium that cannot be read: %+v", s)
+	}
+}
+
+type readerFunc func(p []byte, off int64) (int, error)
+
+func (f readerFunc) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }

@@ -40,9 +40,13 @@ type Survey struct {
 // The agent calls it in a process without privileges.
 func Search(ctx context.Context, r io.ReaderAt, size int64) Survey {
 	b := &boundedReader{ctx: ctx, r: r, reads: maxSearchReads, bytes: maxSearchBytes}
-	if raw, err := isBundle(b); err != nil {
+	raw, err := isBundle(b)
+	switch {
+	case err != nil && b.failure() == nil:
+		return Survey{Problems: []string{err.Error()}, More: true}
+	case err != nil:
 		return Survey{Err: err}
-	} else if raw {
+	case raw:
 		f := Found{size: UnknownSize}
 		f.Header, f.Err = Summary(b)
 		return Survey{Found: []Found{f}, Err: b.failure()}
