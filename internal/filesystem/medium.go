@@ -77,7 +77,7 @@ func (m medium) readExtents(p []byte, off int64, find func(off int64) (extent, e
 	return done, nil
 }
 
-// maxFinds bounds the search for the extents of one file. Block maps name neighbours one by one.
+// maxFinds bounds the search for the extents of one file. Block maps can take many for one extent.
 const maxFinds = 1 << 18
 
 // extents returns where the first size bytes of a file are. find is as for readExtents.

@@ -68,9 +68,9 @@ func TestTheUnprivilegedReaderGivesTheSameContents(t *testing.T) {
 	cases := bundletest.Costly(1<<20, 1<<20)
 	cases["good"], cases["cut off"], cases["text"] = good, good[:9000], []byte("text")
 	cases["too new"] = tooNew.Header(t)
-	cases["FAT with all of them"] = stick(t, "FAT", cases)
-	cases["ext4 with two"] = stick(t, "ext4", map[string][]byte{"one": good, "dir/two": good, "note": []byte("hello")})
-	cases["without a bundle"] = stick(t, "FAT", map[string][]byte{"note": make([]byte, 5000)})
+	cases["FAT with all of them"] = fileSystem(t, "FAT", cases)
+	cases["ext4 with two"] = fileSystem(t, "ext4", map[string][]byte{"one": good, "dir/two": good, "note": []byte("hello")})
+	cases["without a bundle"] = fileSystem(t, "FAT", map[string][]byte{"note": make([]byte, 5000)})
 	for name, raw := range cases {
 		f := onDisk(t, raw)
 		want, wantErr := LocalContents(t.Context(), f)

@@ -380,6 +380,11 @@ func TestStoreOnSmallDisks(t *testing.T) {
 	disktest.Writer{
 		Write: func(dir string) error {
 			s := BlobsAt(dir)
+			defer func() { // an open file would keep the disk from becoming read-only
+				for _, p := range s.parts {
+					p.reset()
+				}
+			}()
 			for n := range b.Chunks() {
 				if _, err := s.Put(b, n, piece(data, n)); err != nil {
 					return err

@@ -206,7 +206,7 @@ func TestInstallOverAConfigurationThatIsNotUnderstoodWhole(t *testing.T) {
 
 // The bundle is a file on an ordinary stick; the digest chooses one of several, and the agent's
 // configuration gets the stick.
-func TestInstallFromAnOrdinaryStick(t *testing.T) {
+func TestInstallFromAnOrdinaryMedium(t *testing.T) {
 	mkfs, err := exec.LookPath("mke2fs")
 	if err != nil {
 		mkfs = "/usr/sbin/mke2fs"
@@ -214,7 +214,7 @@ func TestInstallFromAnOrdinaryStick(t *testing.T) {
 	if _, err := os.Stat(mkfs); err != nil {
 		t.Skip("mke2fs is not installed: make deps")
 	}
-	dir, stick := t.TempDir(), filepath.Join(t.TempDir(), "stick")
+	dir, medium := t.TempDir(), filepath.Join(t.TempDir(), "stick")
 	other := bundletest.Tiny()
 	other.Version = "2.0.0"
 	for name, spec := range map[string]bundletest.Spec{"one": bundletest.Tiny(), "two": other} {
@@ -222,16 +222,16 @@ func TestInstallFromAnOrdinaryStick(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command(mkfs, "-t", "ext4", "-q", "-F", "-d", dir, stick, "8M").CombinedOutput(); err != nil {
+	if out, err := exec.Command(mkfs, "-t", "ext4", "-q", "-F", "-d", dir, medium, "8M").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	f, err := bundlereader.OpenPath(stick + "#two")
+	f, err := bundlereader.OpenPath(medium + "#two")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	digest := f.Header().Digest
-	got, err := openBundle(stick, digest)
+	got, err := openBundle(medium, digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,12 +241,12 @@ func TestInstallFromAnOrdinaryStick(t *testing.T) {
 	}
 	var several *bundlereader.SeveralError
 	for _, d := range []string{"", "sha256:other"} {
-		if _, err := openBundle(stick, d); !errors.As(err, &several) || len(several.Found) != 2 {
+		if _, err := openBundle(medium, d); !errors.As(err, &several) || len(several.Found) != 2 {
 			t.Errorf("digest %q: %v", d, err)
 		}
 	}
 	p := root(t)
-	_, err = Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t), From: stick + "#one", Digest: digest})
+	_, err = Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t), From: medium + "#one", Digest: digest})
 	var wrong *WrongBundleError
 	if !errors.As(err, &wrong) {
 		t.Errorf("a file with another bundle: %v", err)

@@ -191,9 +191,9 @@ func TestWhatADeviceCallsItself(t *testing.T) {
 		all[i].Path, all[i].Disk = filepath.Base(all[i].Path), strings.TrimPrefix(all[i].Disk, m.Dev)
 		all[i].Key, all[i].Device = "", false
 	}
-	stick := "SanDisk Ultra\\u001b[2J Fit"
+	disk := "SanDisk Ultra\\u001b[2J Fit"
 	want := []Medium{{Path: "loop3"}, {Path: "loop4", Expected: true}, {Path: "mmcblk1", Model: "SC64G", Expected: true},
-		{Path: "sdb", Model: stick, Expected: true}, {Path: "sdb2", Model: stick, Expected: true, Disk: "/sdb", Partition: 2}}
+		{Path: "sdb", Model: disk, Expected: true}, {Path: "sdb2", Model: disk, Expected: true, Disk: "/sdb", Partition: 2}}
 	if d := cmp.Diff(want, all); d != "" {
 		t.Error(d)
 	}

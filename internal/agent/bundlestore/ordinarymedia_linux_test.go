@@ -34,8 +34,8 @@ func tool(t *testing.T, name string, args ...string) {
 	}
 }
 
-// sticks make an image of a directory with the standard tools.
-var sticks = map[string]func(t *testing.T, dir, image string){
+// formats make an image of a directory with the standard tools.
+var formats = map[string]func(t *testing.T, dir, image string){
 	"FAT": func(t *testing.T, dir, image string) {
 		empty(t, image, 34<<20)
 		tool(t, "mkfs.vfat", "-F", "32", "-s", "1", "-n", "STICK", image)
@@ -103,8 +103,8 @@ func attach(t *testing.T, image string, options ...string) string {
 	return path
 }
 
-// stickImage makes an image with these files and returns its path.
-func stickImage(t *testing.T, kind string, files map[string][]byte) string {
+// mediumImage makes an image with these files and returns its path.
+func mediumImage(t *testing.T, kind string, files map[string][]byte) string {
 	t.Helper()
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "image")
 	for name, data := range files {
@@ -115,13 +115,13 @@ func stickImage(t *testing.T, kind string, files map[string][]byte) string {
 			t.Fatal(err)
 		}
 	}
-	sticks[kind](t, dir, path)
+	formats[kind](t, dir, path)
 	return path
 }
 
-func stick(t *testing.T, kind string, files map[string][]byte) []byte {
+func fileSystem(t *testing.T, kind string, files map[string][]byte) []byte {
 	t.Helper()
-	raw, err := os.ReadFile(stickImage(t, kind, files))
+	raw, err := os.ReadFile(mediumImage(t, kind, files))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,16 +187,16 @@ func messages(s *MediaSet) (out []string) {
 
 // A person copies bundles to an ordinary stick and plugs it in: real loop devices, and the
 // process without privileges.
-func TestBundlesOnOrdinarySticks(t *testing.T) {
+func TestBundlesOnOrdinaryMedia(t *testing.T) {
 	if raceDetector {
 		t.Skip("the unprivileged reader has not the memory that the race detector needs")
 	}
 	one, two := version(t, "1.2.3"), version(t, "1.2.4")
 	files := map[string][]byte{"any name.txt": one, "dir/two": two, "README": []byte("Plug it in."), "photo": bytes.Repeat([]byte("photo"), 20000)}
-	for kind := range sticks {
+	for kind := range images {
 		for _, table := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s partitioned=%v", kind, table), func(t *testing.T) {
-				image := stickImage(t, kind, files)
+				image := mediumImage(t, kind, files)
 				place := "#"
 				if table {
 					raw, err := os.ReadFile(image)
@@ -308,10 +308,10 @@ func noise(n int) []byte {
 }
 
 // What may happen to a stick with a file system while its bundle is in use.
-func TestAStickThatChanges(t *testing.T) {
+func TestAMediumThatChanges(t *testing.T) {
 	t.Parallel()
 	one, two := version(t, "1.2.3"), version(t, "1.2.4")
-	image, other := stick(t, "FAT", map[string][]byte{"release": one}), stick(t, "FAT", map[string][]byte{"a": make([]byte, 90000), "release": two})
+	image, other := fileSystem(t, "FAT", map[string][]byte{"release": one}), fileSystem(t, "FAT", map[string][]byte{"a": make([]byte, 90000), "release": two})
 	first, second := header(t, one), header(t, two)
 	open := func(t *testing.T) (*MediaSet, *device, *bundlereader.File) {
 		t.Helper()
@@ -390,10 +390,10 @@ func TestAStickThatChanges(t *testing.T) {
 
 // A bundle that was not copied completely to the stick, and one with a damaged header, are named
 // with their file; others on the same stick can be used.
-func TestADamagedFileOnAStick(t *testing.T) {
+func TestADamagedFileOnAMedium(t *testing.T) {
 	t.Parallel()
 	good, cut := version(t, "1.2.3"), version(t, "1.2.4")
-	d := &device{raw: stick(t, "FAT", map[string][]byte{"good": good, "cut": cut[:len(cut)-700], "header": cut[:2000]})}
+	d := &device{raw: fileSystem(t, "FAT", map[string][]byte{"good": good, "cut": cut[:len(cut)-700], "header": cut[:2000]})}
 	s := setOf(map[string]*device{"/dev/sdb": d})
 	s.Scan([]media.Medium{plugged("/dev/sdb", "1")})
 	got := messages(s)
@@ -415,12 +415,12 @@ func TestADamagedFileOnAStick(t *testing.T) {
 
 // Two sticks at once, with the same bundle and with another one: the second copy stands in for
 // the first.
-func TestTwoSticksAtOnce(t *testing.T) {
+func TestTwoMediaAtOnce(t *testing.T) {
 	t.Parallel()
 	one, two := version(t, "1.2.3"), version(t, "1.2.4")
 	s := setOf(map[string]*device{
-		"/dev/sdb": {raw: stick(t, "FAT", map[string][]byte{"release": one})},
-		"/dev/sdc": {raw: stick(t, "ext4", map[string][]byte{"release": one, "next": two})},
+		"/dev/sdb": {raw: fileSystem(t, "FAT", map[string][]byte{"release": one})},
+		"/dev/sdc": {raw: fileSystem(t, "ext4", map[string][]byte{"release": one, "next": two})},
 	})
 	s.Scan([]media.Medium{plugged("/dev/sdb", "1"), plugged("/dev/sdc", "1")})
 	checkCopies(t, s, two)
@@ -436,7 +436,7 @@ func TestTwoSticksAtOnce(t *testing.T) {
 func TestPartitionsAreReadOnce(t *testing.T) {
 	t.Parallel()
 	raw := version(t, "1.2.3")
-	image := stick(t, "FAT", map[string][]byte{"release": raw})
+	image := fileSystem(t, "FAT", map[string][]byte{"release": raw})
 	part := func(key string) media.Medium {
 		return media.Medium{Path: "/dev/sdb2", Device: true, Key: key, Disk: "/dev/sdb", Partition: 2, Expected: true}
 	}
@@ -464,7 +464,7 @@ func TestPartitionsAreReadOnce(t *testing.T) {
 func TestAMediumWithoutABundleSaysWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	files := map[string][]byte{"README": make([]byte, 2000), "a/b/release": version(t, "1.2.3"), "a/x": make([]byte, 900)}
-	fat := stick(t, "FAT", files)
+	fat := fileSystem(t, "FAT", files)
 	ntfs := make([]byte, 1<<20)
 	copy(ntfs[3:], "NTFS    ")
 	damaged := bytes.Clone(fat)
@@ -479,7 +479,7 @@ func TestAMediumWithoutABundleSaysWhatWasSeen(t *testing.T) {
 	}{
 		"a stick with other files": {fat, `checked 2 files in FAT32 "STICK", in the root directory and in directories below it`},
 		"in a partition":           {partitioned(fat), `checked 2 files in FAT32 "STICK" in partition 2, in the root`},
-		"very many files":          {stick(t, "ext4", many), `checked the first 500 files in ext4 "STICK"`},
+		"very many files":          {fileSystem(t, "ext4", many), `checked the first 500 files in ext4 "STICK"`},
 		"NTFS":                     {ntfs, "NTFS is not supported: use FAT, exFAT, ISO 9660 or ext4"},
 		"NTFS in a partition":      {partitioned(ntfs), "partition 2: NTFS is not supported"},
 		"a damaged file system":    {damaged, "file system: FAT: boot sector: 3 sectors per cluster, which is no power of two"},
@@ -513,11 +513,11 @@ func TestAMediumWithoutABundleSaysWhatWasSeen(t *testing.T) {
 	}
 }
 
-// corruptSticks are damaged in ways that keep a reader busy or lead it astray.
-func corruptSticks(t *testing.T) map[string][]byte {
+// corruptMedia are damaged in ways that keep a reader busy or lead it astray.
+func corruptMedia(t *testing.T) map[string][]byte {
 	good := version(t, "1.2.3")
 	files := map[string][]byte{"release": good, "dir/other": good}
-	fat, ext, iso := stick(t, "FAT", files), stick(t, "ext4", files), stick(t, "ISO 9660", files)
+	fat, ext, iso := fileSystem(t, "FAT", files), fileSystem(t, "ext4", files), fileSystem(t, "ISO 9660", files)
 	change := func(image []byte, at int, b ...byte) []byte {
 		out := bytes.Clone(image)
 		copy(out[at:], b)
@@ -540,16 +540,16 @@ func corruptSticks(t *testing.T) map[string][]byte {
 		"partition table: a partition is far away": change(partitioned(fat), 446+16+8, 0xFF, 0xFF, 0xFF, 0xFF),
 		"partition table: logical ones are a loop": change(partitioned(fat), 446+4, 5, 0, 0, 0, 0, 0, 0, 0, 1),
 		"all of it is noise after the boot sector": append(bytes.Clone(fat[:512]), noise(1<<20)...),
-		"a hostile header in a file":               stick(t, "FAT", bundletest.Costly(1<<20, 1<<20)),
+		"a hostile header in a file":               fileSystem(t, "FAT", bundletest.Costly(1<<20, 1<<20)),
 	}
 }
 
 // No stick costs the agent more than its answer: the reader has no privileges and little memory.
-func TestCorruptSticks(t *testing.T) {
+func TestCorruptMedia(t *testing.T) {
 	if raceDetector {
 		t.Skip("the unprivileged reader has not the memory that the race detector needs")
 	}
-	for name, raw := range corruptSticks(t) {
+	for name, raw := range corruptMedia(t) {
 		path := onDisk(t, raw).Name()
 		s := MediaSet{Contents: UnprivilegedContents, wait: time.Minute}
 		start := time.Now()
@@ -567,7 +567,7 @@ func TestCorruptSticks(t *testing.T) {
 			}
 		}
 		if len(messages(&s)) == 0 {
-			t.Errorf("%s: nothing is said", name)
+			t.Errorf("%s: the status is silent", name)
 		}
 		s.Close()
 	}
@@ -577,7 +577,7 @@ func TestCorruptSticks(t *testing.T) {
 func TestExtents(t *testing.T) {
 	t.Parallel()
 	raw := version(t, "1.2.3")
-	d := &device{raw: stick(t, "ext4", map[string][]byte{"release": raw})}
+	d := &device{raw: fileSystem(t, "ext4", map[string][]byte{"release": raw})}
 	c, err := LocalContents(t.Context(), d)
 	if err != nil || len(c.Bundles) != 1 {
 		t.Fatal(c, err)
