@@ -121,8 +121,8 @@ func TestNoPartitions(t *testing.T) {
 	}
 }
 
+// It measures memory, so no other test runs meanwhile.
 func TestHostilePartitions(t *testing.T) {
-	t.Parallel()
 	gpt := gptImage(512, 200, [2]uint64{40, 59})
 	// header changes both headers of the GPT and repairs their checksums.
 	header := func(at int, values ...byte) []byte {
@@ -205,7 +205,6 @@ func FuzzPartitions(f *testing.F) {
 
 // A medium in a format that is known, but not read, is named.
 func TestUnsupportedFormats(t *testing.T) {
-	t.Parallel()
 	for _, s := range signatures {
 		image := make([]byte, 128<<10)
 		copy(image[s.at:], s.bytes)

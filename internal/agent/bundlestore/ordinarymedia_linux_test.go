@@ -193,7 +193,7 @@ func TestBundlesOnOrdinaryMedia(t *testing.T) {
 	}
 	one, two := version(t, "1.2.3"), version(t, "1.2.4")
 	files := map[string][]byte{"any name.txt": one, "dir/two": two, "README": []byte("Plug it in."), "photo": bytes.Repeat([]byte("photo"), 20000)}
-	for kind := range images {
+	for kind := range formats {
 		for _, table := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s partitioned=%v", kind, table), func(t *testing.T) {
 				image := mediumImage(t, kind, files)
