@@ -1,12 +1,13 @@
-// Package oci reads images from OCI image layouts in directories and tar archives, and
-// from registries. It has names, the graph of blobs of an image, and opens blobs; it
-// never unpacks. It finds the credentials and the mirrors of a repository, and writes
+// Package oci reads images from OCI image layouts in directories and tar archives, from
+// Docker archives, and from registries. It has names, the graph of blobs of an image, and opens blobs; it
+// never unpacks layers. It finds the credentials and the mirrors of a repository, and writes
 // one image: refit's own.
 //
 // Promise: manifests are checked against their digest and size before they are
 // used, and have at most 8 MiB; other blobs are streamed by their reader,
-// who checks them. An archive is read in place: no file of it is ever created,
-// links and odd names in it are not followed.
+// who checks them. An archive is read in place: no name in it becomes the name of a file,
+// and no link leads out of it. A compressed Docker archive is unpacked into a file without a
+// name. Memory is bounded for any archive.
 //
 // Logins: an entry may name a registry or a path below it, as `podman login HOST/PATH`
 // writes it and the kubelet reads it; the longest one that covers the repository counts

@@ -176,7 +176,7 @@ func OpenArchive(file, tag string) ([]Root, io.Closer, error) {
 	s := &archiveStore{path: file, f: f, blobs: map[string]extent{}}
 	index, err := s.scan()
 	if err == nil && index == nil {
-		err = errors.New("it has no index.json: it is not an OCI archive (images saved in Docker's own form are not supported; skopeo copy converts them)")
+		err = errors.New("it has no index.json: it is not an OCI archive; the source docker-archive:FILE reads what docker save writes")
 	}
 	var roots []Root
 	if err == nil {

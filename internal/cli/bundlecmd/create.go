@@ -26,6 +26,7 @@ const createLong = `Create a bundle of images and node binaries, and print its d
 SOURCE is one of
   oci:DIR[:TAG]               an OCI image layout in a directory; without TAG every image in its index
   oci-archive:FILE[:TAG]      the same in a tar
+  docker-archive:FILE[:TAG]   what docker save and podman save write, also with gzip or zstd, as k3s and RKE2 publish it; layers stay as they are
   docker://REF                an image in a registry, by tag, digest or both
   list:FILE                   image references or sources, one per line, # begins a comment
   bundle:FILE                 everything of another bundle

@@ -23,6 +23,7 @@ import (
 const (
 	sourceLayout   = "oci"
 	sourceArchive  = "oci-archive"
+	sourceDocker   = "docker-archive"
 	sourceRegistry = "docker"
 	sourceList     = "list"
 	sourceBundle   = "bundle"
@@ -39,11 +40,11 @@ var notYet = map[string]bool{"cluster": true}
 var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true, "manifests": true, "kustomize": true, "chart": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, manifests:PATH, kustomize:DIR, chart:REF, tracks:[FILE], os-image:NAME"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, manifests:PATH, kustomize:DIR, chart:REF, tracks:[FILE], os-image:NAME"
 
 // Source is one thing to put into a bundle.
 type Source struct {
-	// Kind is oci, oci-archive, docker, list, bundle, payload, resources, boot-images
+	// Kind is oci, oci-archive, docker-archive, docker, list, bundle, payload, resources, boot-images
 	// or boot-image.
 	Kind string
 	// As gives the one image of the source another name (NAME=SOURCE), and is
@@ -82,7 +83,7 @@ func ParseSource(s string) (Source, error) {
 // split reads what follows the kind; it is false for a kind that is unknown.
 func (src *Source) split(rest string) bool {
 	switch src.Kind {
-	case sourceLayout, sourceArchive:
+	case sourceLayout, sourceArchive, sourceDocker:
 		src.Path, src.Tag = cutTag(rest)
 	case sourceRegistry:
 		src.Path = strings.TrimPrefix(rest, "//")
@@ -99,7 +100,7 @@ func (src *Source) split(rest string) bool {
 
 // cutName splits NAME=KIND:... where the image name holds colons itself.
 func cutName(s string) (as, kind string, found bool) {
-	for _, k := range []string{sourceLayout, sourceArchive, sourceRegistry} {
+	for _, k := range []string{sourceLayout, sourceArchive, sourceDocker, sourceRegistry} {
 		if i := strings.Index(s, "="+k+":"); i > 0 && !strings.HasPrefix(s, sourcePayload+":") {
 			return s[:i], k, true
 		}
@@ -243,6 +244,8 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 		if roots, c, err = oci.OpenArchive(src.Path, src.Tag); err == nil {
 			in.closers = append(in.closers, c)
 		}
+	case sourceDocker:
+		roots, err = in.openDocker(ctx, src)
 	case sourceRegistry:
 		var root oci.Root
 		root, err = registries.Open(ctx, src.Path)
