@@ -25,7 +25,8 @@ func resolveBundle(ctx context.Context, c client.Client, arg string) (string, er
 		return arg, nil
 	}
 	disk, _ := bundlereader.SplitPath(arg)
-	if st, err := os.Stat(disk); err == nil && !st.IsDir() {
+	// The name of a Bundle has no slash: a directory with one is meant as a path.
+	if st, err := os.Stat(disk); err == nil && (!st.IsDir() || strings.Contains(arg, "/")) {
 		h, err := bundleHeader(arg)
 		if err != nil {
 			return "", err

@@ -23,13 +23,14 @@ func New(a *inputs.Access) *cobra.Command {
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite(), newExtract())
+	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite(), newSplit(), newExtract())
 	return c
 }
 
 // mediaHelp explains how a path leads to a bundle.
 const mediaHelp = `A device, a partition or an image file may also have a FAT, exFAT, ISO 9660 or ext4 file system. The bundle is then in its root
-directory or in a directory below it. If there are several bundles, name one: PATH#FILE, or PATH#PARTITION:FILE.`
+directory or in a directory below it. If there are several bundles, name one: PATH#FILE, or PATH#PARTITION:FILE.
+The path of a directory means the bundle in its files, also one in parts (refit bundle split).`
 
 // openBundle opens a bundle by a path from the command line.
 func openBundle(path string) (*bundlereader.File, error) {
@@ -46,6 +47,7 @@ func withExitCode(err error) error {
 		corrupt *bundle.CorruptError
 		tooNew  *bundle.TooNewError
 		several *bundlereader.SeveralError
+		parts   *bundle.PartsError
 		already *console.ExitError
 	)
 	switch {
@@ -53,7 +55,7 @@ func withExitCode(err error) error {
 		return err
 	case errors.Is(err, context.Canceled):
 		return console.WithExit(console.ExitInterrupted, err)
-	case errors.As(err, &corrupt), errors.Is(err, bundle.ErrNotBundle):
+	case errors.As(err, &corrupt), errors.As(err, &parts), errors.Is(err, bundle.ErrNotBundle):
 		return console.WithExit(console.ExitVerification, err)
 	case errors.As(err, &space), errors.As(err, &busy), errors.As(err, &tooNew):
 		return console.WithExit(console.ExitBlocked, err)

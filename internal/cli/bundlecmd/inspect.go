@@ -98,37 +98,25 @@ func newList() *cobra.Command {
 // list returns the bundles in the files of a directory, or those of one file or device.
 func list(path string) (listView, error) {
 	v := listView{APIVersion: "refit.dev/bundlelist/v1", Kind: "BundleList", Bundles: []listEntry{}}
-	st, err := os.Stat(path)
-	if err != nil || !st.IsDir() {
-		v.Bundles, err = listPath(path, path)
-		return v, err
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return v, fmt.Errorf("list bundles: %w", err)
-	}
-	for _, e := range entries {
-		if !e.Type().IsRegular() {
-			continue
+	entries, err := listPath(path)
+	if st, e := os.Stat(path); e == nil && st.IsDir() {
+		if errors.Is(err, bundle.ErrNotBundle) {
+			err = nil // an empty list
 		}
-		found, err := listPath(filepath.Join(path, e.Name()), e.Name())
-		switch {
-		case errors.Is(err, bundle.ErrNotBundle):
-			continue
-		case err != nil:
-			found = []listEntry{{File: text.CleanLine(e.Name()), Error: text.CleanLine(err.Error())}}
+		for i := range entries {
+			entries[i].File = strings.TrimPrefix(entries[i].File, filepath.Clean(path)+string(filepath.Separator))
 		}
-		v.Bundles = append(v.Bundles, found...)
 	}
-	return v, nil
+	v.Bundles = append(v.Bundles, entries...)
+	return v, err
 }
 
-// listPath returns the bundles at a path. Their names start with name instead of the path.
-func listPath(path, name string) ([]listEntry, error) {
+// listPath returns the bundles at a path.
+func listPath(path string) ([]listEntry, error) {
 	found, err := bundlereader.ListPath(path)
 	var entries []listEntry
 	for _, f := range found {
-		e := listEntry{File: text.CleanLine(name + strings.TrimPrefix(f.Path, path))}
+		e := listEntry{File: text.CleanLine(f.Path)}
 		if f.Header != nil {
 			v := viewOf(f.Header)
 			e.Digest, e.Name, e.Version, e.KubernetesVersion, e.Size, e.SignedBy = v.Digest, v.Name, v.Version, v.KubernetesVersion, v.Size, v.keyIDs()

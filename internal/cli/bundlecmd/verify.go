@@ -22,7 +22,7 @@ func newVerify() *cobra.Command {
 	var digest string
 	c := &cobra.Command{
 		Use: "verify FILE (--pub KEY | --digest D)", Short: "Verify the digest or signature of a bundle, and every byte of it",
-		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.\n" + mediaHelp,
+		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.\nIf parts are missing, the command verifies those that are there and names the others.\n" + mediaHelp,
 		Args: console.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if digest == "" && len(pubs) == 0 {
@@ -50,7 +50,7 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 	}
 	f, err := openBundle(path)
 	if err != nil {
-		return err
+		return verifyParts(c, path, err)
 	}
 	defer f.Close()
 	h := f.Header()

@@ -23,6 +23,8 @@ type CorruptError struct {
 	// Offset in bytes from the start of the bundle of the first byte that is
 	// known to be in the bad range, Length the bytes of that range (0: unknown).
 	Offset, Length int64
+	// Place names the part with the range, of a bundle in parts; else it is empty.
+	Place string
 	// Found says what is wrong.
 	Found string
 	// Err is the read error that is the cause, if there is one.
@@ -34,6 +36,9 @@ func (e *CorruptError) Error() string {
 	fmt.Fprintf(&b, "bundle is damaged at offset %d", e.Offset)
 	if e.Length > 0 {
 		fmt.Fprintf(&b, " (range of %d bytes)", e.Length)
+	}
+	if e.Place != "" {
+		fmt.Fprintf(&b, ", in %s, copy it again", e.Place)
 	}
 	fmt.Fprintf(&b, ": %s", e.Part)
 	if e.Digest != "" {

@@ -26,6 +26,8 @@ type File struct {
 	size int64
 	h    *bundle.Header
 	c    io.Closer
+	// where names the part with an offset, of a bundle in parts; else nil.
+	where func(offset, length int64) string
 }
 
 // Open reads and checks the header of a bundle. size is that of a regular file
@@ -64,6 +66,9 @@ func SummaryPath(path string) (h *bundle.Header, wrongSize, err error) {
 // ListPath returns all bundles at a path, as OpenPath takes it. The error is
 // bundle.ErrNotBundle if there is none.
 func ListPath(path string) ([]Found, error) {
+	if places, part := placesOf(path); places != nil {
+		return listPlaces(path, places, part)
+	}
 	disk, name := SplitPath(path)
 	f, size, err := openDisk(disk)
 	if err != nil {
@@ -79,6 +84,10 @@ func ListPath(path string) ([]Found, error) {
 		}
 	}
 	h, wrongSize, err := SummaryPath(path)
+	var parts *bundle.PartsError
+	if errors.As(err, &parts) {
+		return []Found{{Path: path, Err: err}}, nil
+	}
 	if errors.Is(err, bundle.ErrNotBundle) {
 		return nil, err
 	}
@@ -95,7 +104,10 @@ func header(r io.ReaderAt) io.Reader {
 
 // OpenPath opens a bundle in a file or on a block device, raw or in a file system. In
 // a file system it finds the only bundle; the path DISK#NAME or DISK#PARTITION:NAME
-// names a file (SplitPath). Errors: as Open, *SeveralError. Close the file.
+// names a file (SplitPath). A directory has the only bundle in its files. A bundle in parts
+// (bundle.Part) is opened by the directory or medium with all parts, by one of its parts, or by
+// several places with commas between them. Errors: as Open, *SeveralError,
+// *bundle.PartsError. Close the file.
 func OpenPath(path string) (*File, error) {
 	s, err := openPath(path)
 	if err != nil {
@@ -110,7 +122,7 @@ func OpenRaw(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return source{f, size, path, f}.open()
+	return source{r: f, size: size, name: path, c: f}.open()
 }
 
 // source is where the bytes of a bundle are.
@@ -118,28 +130,32 @@ type source struct {
 	r    io.ReaderAt
 	size int64
 	// name is the path that opens it.
-	name string
-	c    io.Closer
+	name  string
+	c     io.Closer
+	where func(offset, length int64) string
 }
 
 func (s source) open() (*File, error) {
 	b, err := Open(s.r, s.size)
 	if err != nil {
 		s.c.Close()
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+		return nil, fmt.Errorf("%s: %w", s.name, located(err, s.where))
 	}
-	b.c = s.c
+	b.c, b.where = s.c, s.where
 	return b, nil
 }
 
 // openPath finds the bytes of a bundle.
 func openPath(path string) (source, error) {
+	if places, part := placesOf(path); places != nil {
+		return openPlaces(path, places, part)
+	}
 	disk, name := SplitPath(path)
 	f, size, err := openDisk(disk)
 	if err != nil {
 		return source{}, err
 	}
-	raw := source{f, size, path, f}
+	raw := source{r: f, size: size, name: path, c: f}
 	m := searchable(disk, f, size)
 	if name == "" && m == nil {
 		return raw, nil
@@ -163,7 +179,7 @@ func openPath(path string) (source, error) {
 		f.Close()
 		return source{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return source{found.file, found.size, cmp.Or(found.Path, path), f}, nil
+	return source{found.file, found.size, cmp.Or(found.Path, path), f, found.where}, nil
 }
 
 // searchable returns the medium in which to search for bundles, or nil if the bundle starts with
@@ -246,10 +262,10 @@ func (f *File) ReadChunk(n int, buf []byte) ([]byte, error) {
 	buf = buf[:c.Size]
 	at := f.h.BlobOffset(c.Blob) + c.Offset
 	if got, err := f.r.ReadAt(buf, at); got < len(buf) {
-		return nil, f.unreadable(c.Blob, at+int64(got), err)
+		return nil, located(f.unreadable(c.Blob, at+int64(got), err), f.where)
 	}
 	if sum := sha256.Sum256(buf); sum != c.Digest {
-		return nil, f.mismatch(c, sum)
+		return nil, located(f.mismatch(c, sum), f.where)
 	}
 	return buf, nil
 }

@@ -34,11 +34,14 @@ type Found struct {
 	// another size than the bundle.
 	Err error
 
-	file filesystem.File
+	file io.ReaderAt
 	size int64
 	// name is what follows # in Path, start where its file system is on the medium.
 	name  string
 	start int64
+	// parts and where are those of a bundle in parts.
+	parts []bundle.PartFile
+	where func(offset, length int64) string
 }
 
 func (f Found) String() string {
@@ -118,6 +121,7 @@ type medium struct {
 	problems []string
 	// stopped returns why the search must end before everything was read; nil: it never must.
 	stopped func() error
+	parts    partPool
 }
 
 // openMedium finds the file systems of a device or an image file: one at its start, and those of
@@ -161,6 +165,12 @@ func (m *medium) problem(err error) {
 
 // search finds the bundles in the root directories and one level below them, by their headers.
 func (m *medium) search() {
+	m.collect()
+	m.found = append(m.found, m.parts.found()...)
+}
+
+// collect finds whole bundles, and parts.
+func (m *medium) collect() {
 	for _, v := range m.volumes {
 		for _, dir := range m.directory(v, ".") {
 			if m.directories++; m.directories > maxDirectories || m.mustStop() {
@@ -210,20 +220,31 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 		m.problem(err)
 		return
 	}
+	p := text.CleanLine(m.path + "#" + v.name(name))
 	if raw, err := isBundle(f); err != nil || !raw {
 		if err != nil {
 			m.problem(err)
+		} else {
+			m.parts.add(f, p, info.Size())
 		}
 		return
 	}
-	found := Found{Path: text.CleanLine(m.path + "#" + v.name(name)), file: f, size: info.Size(), name: v.name(name), start: v.start}
-	if found.Header, found.Err = Summary(f); errors.Is(found.Err, bundle.ErrNotBundle) {
-		return
+	if found, ok := foundIn(p, f, info.Size()); ok {
+		found.name, found.start = v.name(name), v.start
+		m.found = append(m.found, found)
+	}
+}
+
+// foundIn describes a bundle that begins with the first byte of r. ok is false if it is none.
+func foundIn(path string, r io.ReaderAt, size int64) (found Found, ok bool) {
+	found = Found{Path: path, file: r, size: size}
+	if found.Header, found.Err = Summary(r); errors.Is(found.Err, bundle.ErrNotBundle) {
+		return found, false
 	}
 	if found.Err == nil {
-		found.Err = CheckSize(found.size, found.Header.FileSize())
+		found.Err = CheckSize(size, found.Header.FileSize())
 	}
-	m.found = append(m.found, found)
+	return found, true
 }
 
 func openIn(v volume, name string) (filesystem.File, error) {
@@ -252,13 +273,10 @@ func isBundle(r io.ReaderAt) (bool, error) {
 // one returns the only bundle of a medium.
 func (m *medium) one() (Found, error) {
 	m.search()
-	switch len(m.found) {
-	case 1:
-		return m.found[0], nil
-	case 0:
+	if len(m.found) == 0 {
 		return Found{}, m.noBundle()
 	}
-	return Found{}, &SeveralError{m.path, m.found}
+	return pickFound(m.path, m.found)
 }
 
 // noBundle is the error that names what was searched. Without a file system there is nothing to name.
@@ -310,6 +328,10 @@ func (m *medium) named(name string) (Found, error) {
 		info, err := f.Stat()
 		if err != nil {
 			return Found{}, err
+		}
+		if p := text.CleanLine(m.path + "#" + v.name(name)); new(partPool).add(f, p, info.Size()) {
+			m.search()
+			return pickFound(m.path, withPart(m.found, p))
 		}
 		return Found{file: f, size: info.Size()}, nil
 	}

@@ -53,7 +53,10 @@ func Search(ctx context.Context, r io.ReaderAt, size int64) Survey {
 	}
 	m := openMedium("", b, size)
 	m.stopped = b.stopped
-	m.search()
+	m.collect()
+	if n := len(m.parts.files) + len(m.parts.damaged); n > 0 {
+		m.problems = append(m.problems, text.Count(n, "part")+" of a bundle: make one file or stick of all parts with refit bundle write")
+	}
 	s := Survey{Found: m.found, Files: min(m.files, maxFiles), More: m.files > maxFiles, Problems: m.problems, Err: b.failure()}
 	for _, v := range m.volumes {
 		s.FileSystems = append(s.FileSystems, text.CleanLine(v.String()))
@@ -76,7 +79,11 @@ func (f Found) Size() int64 { return f.size }
 
 // Extents returns where a bundle in a file system is on the medium, at most limit extents.
 func (f Found) Extents(limit int) ([]filesystem.Extent, error) {
-	list, err := f.file.Extents(limit)
+	file, ok := f.file.(filesystem.File)
+	if !ok {
+		return nil, errors.New("the bundle is not in a file system")
+	}
+	list, err := file.Extents(limit)
 	if err != nil {
 		return nil, err
 	}

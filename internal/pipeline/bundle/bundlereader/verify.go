@@ -21,6 +21,10 @@ const maxVerifiers = 4
 // ascending order, from one goroutine at a time. The error is that of the
 // lowest offset, a *bundle.CorruptError, or the context's.
 func Verify(ctx context.Context, f *File, progress func(done, total int64)) error {
+	return located(verify(ctx, f, progress), f.where)
+}
+
+func verify(ctx context.Context, f *File, progress func(done, total int64)) error {
 	if err := f.CheckSize(); err != nil {
 		return err
 	}
