@@ -18,7 +18,7 @@ const PartHeaderSize = BlockSize
 const MaxParts = 256
 
 const (
-	partMagic = "refit bundle part, format "
+	partMagic = "refit-bundle-part, format "
 	partFirst = partMagic + "1\n"
 )
 

@@ -100,7 +100,7 @@ func TestDamagedParts(t *testing.T) {
 	t.Parallel()
 	file := tinyBundle(t, "1.2.3")
 	parts := partsOf(t, file, int64(len(file))/3)
-	const magic = len("refit bundle part, format ") // other files may begin in any other way
+	const magic = len("refit-bundle-part, format ") // other files may begin in any other way
 	rapid.Check(t, func(rt *rapid.T) {
 		i := rapid.IntRange(0, len(parts)-1).Draw(rt, "part")
 		bit := rapid.IntRange(magic*8, len(parts[i])*8-1).Draw(rt, "bit")
