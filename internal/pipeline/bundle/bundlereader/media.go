@@ -121,7 +121,7 @@ type medium struct {
 	problems []string
 	// stopped returns why the search must end before everything was read; nil: it never must.
 	stopped func() error
-	parts    partPool
+	parts   partPool
 }
 
 // openMedium finds the file systems of a device or an image file: one at its start, and those of
