@@ -89,12 +89,9 @@ func (m medium) extents(size int64, limit int, find func(off int64) (extent, err
 		if err != nil {
 			return nil, err
 		}
-		next := Extent{At: e.at, Length: min(e.length, size-off), Zeros: e.zeros}
-		if e.zeros {
-			next.At = 0
-		}
-		if next.Length <= 0 || !e.zeros && !m.contains(next.At, next.Length) {
-			return nil, m.errorf("contents at byte %d are outside of the volume (%d bytes)", next.At, m.size)
+		next, err := m.place(e, size-off)
+		if err != nil {
+			return nil, err
 		}
 		off += next.Length
 		n := len(list)
@@ -109,6 +106,18 @@ func (m medium) extents(size int64, limit int, find func(off int64) (extent, err
 		}
 	}
 	return list, nil
+}
+
+// place returns where an extent is on the medium, of which most bytes belong to the file.
+func (m medium) place(e extent, most int64) (Extent, error) {
+	out := Extent{At: e.at, Length: min(e.length, most), Zeros: e.zeros}
+	if e.zeros {
+		out.At = 0
+	}
+	if out.Length <= 0 || !e.zeros && !m.contains(out.At, out.Length) {
+		return out, m.errorf("contents at byte %d are outside of the volume (%d bytes)", out.At, m.size)
+	}
+	return out, nil
 }
 
 // joins reports whether next continues e on the medium.

@@ -236,14 +236,10 @@ func (s *dockerStore) recordEntry(h *tar.Header) (regular string, err error) {
 		if isSparse(h) {
 			return "", nil
 		}
-		if err := s.recordBlob(name, h.Size); err != nil {
+		if e.extent, err = s.recordFile(name, h.Size); err != nil {
 			return "", err
 		}
-		at, err := s.f.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return "", fmt.Errorf("read tar: %w", err)
-		}
-		regular, e.extent = name, extent{at, h.Size}
+		regular = name
 	case tar.TypeSymlink: // docker save writes a shared layer once, and links to it
 		if e.link, ok = entryName(path.Join(path.Dir(name), h.Linkname)); !ok || path.IsAbs(h.Linkname) {
 			return "", nil
@@ -258,6 +254,18 @@ func (s *dockerStore) recordEntry(h *tar.Header) (regular string, err error) {
 	_, e.twice = s.entries[name]
 	s.entries[name] = e
 	return regular, nil
+}
+
+// recordFile records a regular file, and returns where it is.
+func (s *dockerStore) recordFile(name string, size int64) (extent, error) {
+	if err := s.recordBlob(name, size); err != nil {
+		return extent{}, err
+	}
+	at, err := s.f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return extent{}, fmt.Errorf("read tar: %w", err)
+	}
+	return extent{at, size}, nil
 }
 
 // entry finds a file that manifest.json names, also behind one link.

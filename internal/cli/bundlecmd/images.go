@@ -129,7 +129,7 @@ func (s *objectSources) view(ctx context.Context, sources []string) (imagesView,
 func (s *objectSources) reference(source string, r imagerefs.Ref) referenceView {
 	name, problem := nameOf(r.Image)
 	return referenceView{Image: text.CleanLine(r.Image), Name: name, Maybe: r.Maybe, Excluded: s.excluded(r.Image), Problem: text.CleanLine(problem), Rule: r.Rule,
-		Source: text.CleanLine(source), File: text.CleanLine(r.File), Line: r.Line, Object: text.CleanLine(r.Object.String()), Path: text.CleanLine(r.Path)}
+		Source: text.CleanLine(source), File: text.CleanLine(r.File), Line: r.Line, Object: text.CleanLine(r.String()), Path: text.CleanLine(r.Path)}
 }
 
 // state of a reference in one word.

@@ -149,8 +149,7 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 	if err := s.checkPatterns(); err != nil {
 		return nil, err
 	}
-	var out, bad []string
-	have := map[string]bool{}
+	e := expansion{note: note, have: map[string]bool{}}
 	for _, source := range sources {
 		if release, ok := strings.CutPrefix(source, kubernetesPrefix); ok {
 			s.release = release
@@ -159,7 +158,7 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 	for _, source := range sources {
 		kind, rest, ok := isObjects(source)
 		if !ok {
-			out = append(out, source)
+			e.sources = append(e.sources, source)
 			continue
 		}
 		refs, err := s.find(ctx, kind, rest)
@@ -168,28 +167,39 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 		}
 		images := 0
 		for _, r := range refs {
-			if s.excluded(r.Image) {
-				continue
-			}
-			if r.Maybe {
-				note("%s: %s may be an image (%s). It is not included; add it with docker://%s", placeOf(r), r.Image, r.Rule, r.Image)
-				continue
-			}
-			images++
-			name, problem := nameOf(r.Image)
-			if problem != "" {
-				bad = append(bad, placeOf(r)+": "+problem)
-			} else if !have[name] {
-				have[name] = true
-				out = append(out, "docker://"+name)
+			if !s.excluded(r.Image) && e.add(r) {
+				images++
 			}
 		}
 		note("%s: %s", source, text.Count(images, "reference"))
 	}
-	if len(bad) > 0 {
-		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("%s cannot be in a bundle: %s. Correct them, or leave them out with --exclude-image PATTERN", text.Count(len(bad), "reference"), strings.Join(bad, "; ")))
+	if len(e.bad) > 0 {
+		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("%s cannot be in a bundle: %s. Correct them, or leave them out with --exclude-image PATTERN", text.Count(len(e.bad), "reference"), strings.Join(e.bad, "; ")))
 	}
-	return out, s.checkFlags()
+	return e.sources, s.checkFlags()
+}
+
+// expansion collects the sources that replace those with objects.
+type expansion struct {
+	note         func(format string, a ...any)
+	have         map[string]bool
+	sources, bad []string
+}
+
+// add adds the image of a reference, and reports whether it is more than a candidate.
+func (e *expansion) add(r imagerefs.Ref) bool {
+	if r.Maybe {
+		e.note("%s: %s may be an image (%s). It is not included; add it with docker://%s", placeOf(r), r.Image, r.Rule, r.Image)
+		return false
+	}
+	name, problem := nameOf(r.Image)
+	if problem != "" {
+		e.bad = append(e.bad, placeOf(r)+": "+problem)
+	} else if !e.have[name] {
+		e.have[name] = true
+		e.sources = append(e.sources, "docker://"+name)
+	}
+	return true
 }
 
 // nameOf is the whole reference of an image with its tag and digest, or why a bundle cannot
@@ -211,5 +221,5 @@ func placeOf(r imagerefs.Ref) string {
 	if r.Line > 0 {
 		file = fmt.Sprintf("%s:%d", file, r.Line)
 	}
-	return file + " " + r.Object.String() + " " + r.Path
+	return file + " " + r.String() + " " + r.Path
 }

@@ -115,6 +115,11 @@ func render(c *chart.Chart, o ChartOptions) ([]Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	return manifestsOf(c, files)
+}
+
+// manifestsOf are the CRDs of a chart and its rendered files.
+func manifestsOf(c *chart.Chart, files map[string]string) ([]Manifest, error) {
 	var out []Manifest
 	total := 0
 	add := func(file string, data []byte) error {

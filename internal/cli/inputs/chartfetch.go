@@ -102,24 +102,28 @@ func fetchChartFile(ctx context.Context, ref string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", at.Redacted(), err)
 	}
 	for _, e := range index.Entries[name] {
-		if strings.TrimPrefix(e.Version, "v") != strings.TrimPrefix(version, "v") || len(e.URLs) == 0 {
-			continue
+		if strings.TrimPrefix(e.Version, "v") == strings.TrimPrefix(version, "v") && len(e.URLs) > 0 {
+			return fetchIndexed(ctx, &at, e.URLs[0], e.Digest)
 		}
-		file, err := at.Parse(e.URLs[0])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", at.Redacted(), err)
-		}
-		data, err := download(ctx, file, maxChart)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(data)
-		if got := hex.EncodeToString(sum[:]); e.Digest != "" && !strings.EqualFold(strings.TrimPrefix(e.Digest, "sha256:"), got) {
-			return nil, console.WithExit(console.ExitVerification, fmt.Errorf("%s has SHA-256 %s, but %s has %s. Report it to the owner of the repository", file.Redacted(), got, at.Redacted(), e.Digest))
-		}
-		return data, nil
 	}
 	return nil, console.UsageErrorf("%s has no version %s of chart %s", at.Redacted(), version, name)
+}
+
+// fetchIndexed downloads the archive that an index names, and compares the digest if it has one.
+func fetchIndexed(ctx context.Context, index *url.URL, ref, digest string) ([]byte, error) {
+	file, err := index.Parse(ref)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", index.Redacted(), err)
+	}
+	data, err := download(ctx, file, maxChart)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	if got := hex.EncodeToString(sum[:]); digest != "" && !strings.EqualFold(strings.TrimPrefix(digest, "sha256:"), got) {
+		return nil, console.WithExit(console.ExitVerification, fmt.Errorf("%s has SHA-256 %s, but %s has %s. Report it to the owner of the repository", file.Redacted(), got, index.Redacted(), digest))
+	}
+	return data, nil
 }
 
 // download reads a URL over https, or from this computer.

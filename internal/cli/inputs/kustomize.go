@@ -106,9 +106,7 @@ func remoteEntry(n *yaml.Node, in bool) string {
 		return remoteText(n.Value)
 	case n.Kind == yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i].Value
-			// A patch in the file itself is content, not a path.
-			if s := remoteEntry(n.Content[i+1], key != "patch" && (in && !isPlainField(key) || slices.Contains(remoteFields, key))); s != "" {
+			if s := remoteEntry(n.Content[i+1], readsFile(n.Content[i].Value, in)); s != "" {
 				return s
 			}
 		}
@@ -120,6 +118,12 @@ func remoteEntry(n *yaml.Node, in bool) string {
 		}
 	}
 	return ""
+}
+
+// readsFile reports whether the value of a field may name a file. in: the field is below one that does.
+func readsFile(key string, in bool) bool {
+	// A patch in the file itself is content, not a path.
+	return key != "patch" && (in && !isPlainField(key) || slices.Contains(remoteFields, key))
 }
 
 // isPlainField is a field next to a path that no file is read from.

@@ -163,15 +163,14 @@ func applyObject(ctx context.Context, c client.Client, obj *unstructured.Unstruc
 	for end := time.Now().Add(deletionPatience); ; {
 		live := obj.DeepCopy()
 		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(live), client.FieldOwner(v1alpha1.FieldOwnerCLI), client.ForceOwnership)
-		deleted := err == nil && live.GetDeletionTimestamp() != nil
-		switch {
-		case deleted:
+		wait := meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+		if err == nil {
+			if live.GetDeletionTimestamp() == nil {
+				return nil
+			}
+			wait = time.Now().Before(end)
 			err = fmt.Errorf("it is being deleted and waits for its finalizers %v: run the command again when it is gone", live.GetFinalizers())
-		case err == nil:
-			return nil
 		}
-		wait := deleted && time.Now().Before(end) ||
-			meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 		if !wait || !sleep(ctx, 300*time.Millisecond) {
 			return fmt.Errorf("cannot apply %s %s: %w", obj.GetKind(), obj.GetName(), err)
 		}

@@ -151,12 +151,13 @@ func (f *finder) walkInto(v *value, path string) {
 	f.walk(v, path)
 }
 
+// plainKey are the characters of keys that need no quotes.
+const plainKey = "_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 // join appends a key to a field path; a key with other characters is quoted.
 func join(path, key string) string {
-	for _, c := range key {
-		if c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return fmt.Sprintf("%s[%q]", path, key)
-		}
+	if strings.Trim(key, plainKey) != "" {
+		return fmt.Sprintf("%s[%q]", path, key)
 	}
 	if path == "" || key == "" {
 		return path + key

@@ -96,7 +96,7 @@ func ParsePart(b []byte) (Part, error) {
 
 // isValid reports whether all numbers fit together.
 func (p Part) isValid() bool {
-	if !ValidDigest(p.Bundle) || !ValidDigest(p.Digest) || p.Size <= 0 || p.Size > maxTarSize || p.Number < 1 || p.Number > p.Count || p.Count > MaxParts {
+	if !ValidDigest(p.Bundle) || !ValidDigest(p.Digest) || !p.isCounted() || p.Size <= 0 || p.Size > maxTarSize {
 		return false
 	}
 	step := p.step()
@@ -105,6 +105,8 @@ func (p Part) isValid() bool {
 	}
 	return int64(p.Count) == (p.Size-1)/step+1
 }
+
+func (p Part) isCounted() bool { return 1 <= p.Number && p.Number <= p.Count && p.Count <= MaxParts }
 
 // String names the part.
 func (p Part) String() string { return fmt.Sprintf("part %d of %d", p.Number, p.Count) }

@@ -234,22 +234,8 @@ func listLine(text string) (Source, error) {
 }
 
 func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registries) error {
-	var roots []oci.Root
-	var err error
 	switch src.Kind {
-	case sourceLayout:
-		roots, err = oci.OpenLayout(src.Path, src.Tag)
-	case sourceArchive:
-		var c io.Closer
-		if roots, c, err = oci.OpenArchive(src.Path, src.Tag); err == nil {
-			in.closers = append(in.closers, c)
-		}
-	case sourceDocker:
-		roots, err = in.openDocker(ctx, src)
-	case sourceRegistry:
-		var root oci.Root
-		root, err = registries.Open(ctx, src.Path)
-		roots = []oci.Root{root}
+	case sourceLayout, sourceArchive, sourceDocker, sourceRegistry:
 	case sourceBundle:
 		return in.openBundle(src.Path)
 	case sourcePayload:
@@ -257,6 +243,7 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 	default:
 		return in.openText(src)
 	}
+	roots, err := in.openImages(ctx, src, registries)
 	if err != nil {
 		return asInput(err)
 	}
@@ -268,6 +255,24 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 	}
 	in.images = append(in.images, roots...)
 	return nil
+}
+
+// openImages opens a source of images.
+func (in *inputs) openImages(ctx context.Context, src Source, registries *oci.Registries) ([]oci.Root, error) {
+	switch src.Kind {
+	case sourceLayout:
+		return oci.OpenLayout(src.Path, src.Tag)
+	case sourceArchive:
+		roots, c, err := oci.OpenArchive(src.Path, src.Tag)
+		if err == nil {
+			in.closers = append(in.closers, c)
+		}
+		return roots, err
+	case sourceDocker:
+		return in.openDocker(ctx, src)
+	}
+	root, err := registries.Open(ctx, src.Path)
+	return []oci.Root{root}, err
 }
 
 // openText takes what is no image and no file of a node.
