@@ -13,6 +13,52 @@ type BundleSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 lower-case hex digits, as `refit bundle inspect` prints it"
 	Digest string `json:"digest,omitempty"`
+	// Keep holds the bundle on the nodes as long as it is approved. Without it, nodes
+	// remove its images and node binaries when later releases took its place: see
+	// keepReleases of UpdatePool.
+	// +optional
+	Keep bool `json:"keep,omitempty"`
+}
+
+// BundleUse is what an approved bundle is on the nodes for.
+// +kubebuilder:validation:Enum=Runs;Update;Rollback;Held;Waits;Released
+type BundleUse string
+
+const (
+	// BundleRuns: the cluster, or one of its nodes, runs it.
+	BundleRuns BundleUse = "Runs"
+	// BundleUpdate: a ClusterUpdate to it is not complete.
+	BundleUpdate BundleUse = "Update"
+	// BundleRollback: nodes keep it for a rollback.
+	BundleRollback BundleUse = "Rollback"
+	// BundleHeld: spec.keep or another PinnedImageSet holds it.
+	BundleHeld BundleUse = "Held"
+	// BundleWaits: it is approved, and no later release took its place.
+	BundleWaits BundleUse = "Waits"
+	// BundleReleased: it is approved, and nodes no longer hold it. A ClusterUpdate to it
+	// brings it back.
+	BundleReleased BundleUse = "Released"
+)
+
+// BundleRetention is why nodes hold an approved bundle, and what its removal frees.
+type BundleRetention struct {
+	// Use is what the bundle is on the nodes for.
+	Use BundleUse `json:"use"`
+	// Message is the reason.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// OwnImages is the number of images that no other held bundle has.
+	// +optional
+	OwnImages int32 `json:"ownImages,omitempty"`
+	// FreesBytes is at most how many bytes the removal frees on each node: image layers,
+	// unpacked and as copies, and node binaries that no other held bundle has. Images
+	// that containers still use stay.
+	// +optional
+	FreesBytes int64 `json:"freesBytes,omitempty"`
+	// ReleasedAt is when nodes were last asked to remove it.
+	// +optional
+	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
 }
 
 // BundleLocation is one place where a bundle was seen.
@@ -65,6 +111,9 @@ type BundleStatus struct {
 	// "loaded/wanted".
 	// +optional
 	Loaded string `json:"loaded,omitempty"`
+	// Retention is why nodes hold an approved bundle.
+	// +optional
+	Retention *BundleRetention `json:"retention,omitempty"`
 	// Conditions: Approved, Loaded, Ready, Reconciling, Stalled.
 	// +optional
 	// +listType=map
@@ -81,6 +130,7 @@ type BundleStatus struct {
 // +kubebuilder:printcolumn:name="Images",type=integer,JSONPath=`.status.images`
 // +kubebuilder:printcolumn:name="Approved",type=string,JSONPath=`.status.conditions[?(@.type=="Approved")].status`
 // +kubebuilder:printcolumn:name="Loaded",type=string,JSONPath=`.status.loaded`
+// +kubebuilder:printcolumn:name="Use",type=string,JSONPath=`.status.retention.use`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Digest",type=string,priority=1,JSONPath=`.status.digest`

@@ -58,6 +58,7 @@ const (
 	ReasonPayloadMissing        = "PayloadMissing"
 	ReasonNodeJoining           = "NodeJoining"
 	ReasonStoreReplaced         = "StoreReplaced"
+	ReasonReleased              = "Released"
 	ReasonAgentMissing          = "AgentMissing"
 	ReasonAgentHeartbeatLost    = "AgentHeartbeatLost"
 	ReasonNodeNotReady          = "NodeNotReady"

@@ -109,9 +109,9 @@ type PinnedImageSetStatus struct {
 }
 
 // PinnedImageSet is a set of images that nodes pin, safe from garbage collection.
-// refit creates one for each approved bundle. It deletes the set when the bundle is not
-// approved any more, a later update of the whole cluster is complete, and no pod runs
-// an image that only this set has. The Ready condition has the reason why it stays.
+// refit creates one for each approved bundle. It deletes the set when the bundle is released,
+// or is not approved any more and a later update of the whole cluster is complete. A set
+// stays while a pod runs an image that only this set has. The Ready condition has the reason.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -105,6 +105,14 @@ type UpdatePoolSpec struct {
 	// after a power cut; Discard saves the room. Empty is Keep.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
+	// KeepReleases is how many older releases nodes keep for a rollback. When an update of
+	// the whole cluster is complete, its nodes have soaked, and nodes remove the images
+	// and node binaries of releases before those. The largest number of all pools counts,
+	// because a bundle is on all nodes. With 0, a rollback needs the medium again.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 5",message="must be from 0 (a rollback needs the medium) to 5: set keep of single Bundles to hold more"
+	KeepReleases *int32 `json:"keepReleases,omitempty"`
 	// PeerPort is the TCP port on which agents of the pool's nodes answer each other,
 	// where their own configuration names none. Left out, it is 18740.
 	// +optional
