@@ -14,7 +14,12 @@
 // changes only its own taint. A node that was admitted once stays admitted while its store
 // is the same, even if an image is missing for a while.
 //
+// Retain decides for how long nodes hold approved bundles: never shorter than the cluster, a
+// node, an update, a rollback or an administrator needs one. Removable decides which images
+// refit removes from a runtime: only images that it loaded itself and that nothing needs.
+//
 // Inputs: bundle.Header, a pin set, Room values, what CRI reports, the record of own pins.
-// Outputs: Needed, blockers, Decision. Callers: the agent and its bundlestore, the
+// Approved bundles with their updates. Outputs: Needed, blockers, Decision, Retention, Removal.
+// Callers: the agent and its bundlestore, the
 // controller, refit drill.
 package pin
