@@ -32,6 +32,7 @@ func (r *Reconciler) apply(ctx context.Context, w *fleetSnapshot) error {
 		approvals[d] = w.approvalOf(d, people, trust, media[d])
 	}
 	r.Headers.Retain(w.headersWanted(approvals))
+	w.retained = w.retain(approvals)
 	order := w.order(approvals)
 	holds := w.newPinSetBuilder(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))

@@ -15,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // fleetSnapshot is the input of one reconcile, sorted by name.
@@ -35,7 +36,12 @@ type fleetSnapshot struct {
 	sets     []v1alpha1.PinnedImageSet
 	moves    []v1alpha1.ClusterUpdate
 	pools    []v1alpha1.UpdatePool
+	streams  []v1alpha1.BootImageStream
 	contents map[string]*v1alpha1.Content
+	// retained is why nodes hold each approved bundle, by digest; freed remembers what
+	// their removal frees.
+	retained map[string]pin.Retention
+	freed    *freedIndex
 	// keptReasons says why sets stay that could go, by their names.
 	keptReasons map[string]string
 	// taintingPools are pools that want nodes to hold first.
@@ -50,19 +56,21 @@ type fleetSnapshot struct {
 func (r *Reconciler) gather(ctx context.Context) (*fleetSnapshot, error) {
 	now := r.Now()
 	v := r.nodes.Refresh()
-	w := &fleetSnapshot{now: now, nodes: v.Nodes, reports: v.Reports, departed: v.Departed, edition: v.Edition, kinds: &r.kinds, contents: map[string]*v1alpha1.Content{}, refit: r.Refit}
+	w := &fleetSnapshot{now: now, nodes: v.Nodes, reports: v.Reports, departed: v.Departed, edition: v.Edition, kinds: &r.kinds, contents: map[string]*v1alpha1.Content{}, refit: r.Refit, freed: &r.freed}
 	var bundles v1alpha1.BundleList
 	var policies v1alpha1.TrustPolicyList
 	var sets v1alpha1.PinnedImageSetList
 	var moves v1alpha1.ClusterUpdateList
 	var pools v1alpha1.UpdatePoolList
+	var streams v1alpha1.BootImageStreamList
 	var contents v1alpha1.ContentList
-	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &pools, &contents} {
+	for _, l := range []client.ObjectList{&bundles, &policies, &sets, &moves, &pools, &streams, &contents} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
 	}
 	w.bundles, w.policies, w.sets, w.moves = bundles.Items, policies.Items, sets.Items, moves.Items
+	w.streams = streams.Items
 	w.pools, w.taintingPools = pools.Items, taintingPools(pools.Items)
 	sort.Slice(w.bundles, func(i, j int) bool { return w.bundles[i].Name < w.bundles[j].Name })
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })

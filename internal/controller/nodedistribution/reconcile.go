@@ -49,7 +49,8 @@ type Reconciler struct {
 	Bandwidth transfer.Bandwidth
 	// Now is the clock.
 	Now func() time.Time
-	// Events about nodes that wait for the startup taint, or lose it; nil emits none.
+	// Events about nodes that wait for the startup taint, or lose it, and about bundles
+	// that are released; nil emits none.
 	Events events.EventRecorder
 
 	// progressAt is when each Bundle's status was last written; later is set when
@@ -66,6 +67,7 @@ type Reconciler struct {
 	peers        peerIndex
 	kinds        kindIndex
 	running      podImages
+	freed        freedIndex
 	// unseenSince is when the last node lost an unapproved Bundle.
 	unseenSince map[types.UID]time.Time
 	// unread is why the header of a found bundle was not read, as it was logged, by digest.

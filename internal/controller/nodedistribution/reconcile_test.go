@@ -71,6 +71,7 @@ func (f *fake) bundle(digest string, images ...string) {
 		name, d, _ := strings.Cut(i, "=")
 		m.Images = append(m.Images, bundle.Image{Name: name, Digest: d})
 	}
+	m.Blobs = []bundle.Blob{{Digest: digest + "-kubelet", Size: 7}}
 	m.Payloads = []bundle.Payload{{Name: "kubelet", Platform: "linux/amd64", Digest: digest + "-kubelet"}}
 	f.headers[digest] = &bundle.Header{Digest: digest, Metadata: m}
 }

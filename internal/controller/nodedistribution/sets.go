@@ -1,6 +1,7 @@
 package nodedistribution
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -33,13 +34,21 @@ func (w *fleetSnapshot) missingSets(approved []string) []string {
 	return out
 }
 
-// removableSets lists the sets of the controller that may be deleted. Their bundle is no
-// longer approved, no update wants it, the last update was to another one, and a later
-// update has completed. The set of a revoked bundle that never ran is removed at once.
+// hasSet reports whether the controller's set of a bundle exists.
+func (w *fleetSnapshot) hasSet(digest string) bool {
+	return slices.ContainsFunc(w.sets, func(s v1alpha1.PinnedImageSet) bool {
+		return s.Spec.Bundle == digest && s.Name == setName(digest) && s.DeletionTimestamp.IsZero()
+	})
+}
+
+// removableSets lists the sets of the controller that may be deleted: those of released
+// bundles, and those of bundles that are no longer approved. In that case no update wants the
+// bundle, the last update was to another one, and it never ran or a later update has
+// completed. The set of a revoked bundle that never ran is removed at once.
 func (w *fleetSnapshot) removableSets(approved []string) []*v1alpha1.PinnedImageSet {
 	keep := map[string]bool{}
 	for _, d := range approved {
-		keep[d] = true
+		keep[d] = !w.released(d)
 	}
 	last := w.lastDone()
 	for i := range w.moves {
@@ -53,7 +62,7 @@ func (w *fleetSnapshot) removableSets(approved []string) []*v1alpha1.PinnedImage
 	var out []*v1alpha1.PinnedImageSet
 	for i := range w.sets {
 		s := &w.sets[i]
-		if isOurs(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && (w.revoked(s.Spec.Bundle) || w.doneSince(s)) {
+		if isOurs(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && (w.revoked(s.Spec.Bundle) || w.released(s.Spec.Bundle) || w.doneSince(s) || last != nil && !w.everRan(s.Spec.Bundle)) {
 			out = append(out, s)
 		}
 	}

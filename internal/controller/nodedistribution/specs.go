@@ -7,14 +7,15 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// order lists the approved digests: what moves nodes now, what is to move them
-// next, what runs, then the newest Bundle objects. The order decides whose image
+// order lists the approved digests that nodes hold: what moves nodes now, what is to move
+// them next, what runs, then the newest Bundle objects. A released bundle is not in it once
+// its set is gone. The order decides whose image
 // keeps a tag that moved between releases, so a bundle that is refused because
 // it is older comes after what runs.
 func (w *fleetSnapshot) order(approvals map[string]approval) []string {
 	var out []string
 	add := func(d string) {
-		if approvals[d].ok && !slices.Contains(out, d) {
+		if approvals[d].ok && !slices.Contains(out, d) && (!w.released(d) || w.hasSet(d)) {
 			out = append(out, d)
 		}
 	}

@@ -139,7 +139,11 @@ func (r *Reconciler) writeBundles(ctx context.Context, w *fleetSnapshot, approva
 		if equality.Semantic.DeepEqual(b.Status, st) || r.deferProgress(w, b, &st) {
 			continue
 		}
-		errs = append(errs, ssa.Status(ctx, r.Client, ssa.Object{Kind: "Bundle", Name: b.Name, UID: string(b.UID)}, &st))
+		err := ssa.Status(ctx, r.Client, ssa.Object{Kind: "Bundle", Name: b.Name, UID: string(b.UID)}, &st)
+		if err == nil {
+			r.emitRetention(b, &st)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -187,16 +191,18 @@ func (w *fleetSnapshot) bundleStatus(b *v1alpha1.Bundle, approvals map[string]ap
 		describe(&st, h)
 	}
 	p := w.progress(d)
-	if a.ok {
+	st.Retention = w.retentionStatus(b, d)
+	released := a.ok && w.released(d)
+	if a.ok && (!released || p.want > 0) {
 		st.Loaded = fmt.Sprintf("%d/%d", p.loaded, p.want)
 	}
-	loaded := a.ok && p.want > 0 && p.loaded == p.want && err == nil
+	loaded := a.ok && !released && p.want > 0 && p.loaded == p.want && err == nil
 	reason, message := w.bundleReason(b, a, f, p, loaded)
-	bundleConditions(&st, b.Generation, a, loaded, reason, message)
+	bundleConditions(&st, b.Generation, a, loaded, released, reason, message)
 	return st
 }
 
-func bundleConditions(st *v1alpha1.BundleStatus, generation int64, a approval, loaded bool, reason, message string) {
+func bundleConditions(st *v1alpha1.BundleStatus, generation int64, a approval, loaded, released bool, reason, message string) {
 	approved := withFix(a.message, a.fix)
 	if a.ok {
 		approved = "every byte under the digest may be copied, loaded and held"
@@ -209,9 +215,9 @@ func bundleConditions(st *v1alpha1.BundleStatus, generation int64, a approval, l
 	}{
 		{v1alpha1.ConditionApproved, a.ok, reasonText(a.reason), approved},
 		{v1alpha1.ConditionLoaded, loaded, reason, message},
-		{v1alpha1.ConditionReady, loaded, reason, message},
+		{v1alpha1.ConditionReady, loaded || released, reason, message},
 		{v1alpha1.ConditionReconciling, waits, reason, message},
-		{v1alpha1.ConditionStalled, !loaded && !waits, reason, message},
+		{v1alpha1.ConditionStalled, !loaded && !released && !waits, reason, message},
 	} {
 		setCondition(&st.Conditions, generation, c.kind, c.ok, c.reason, c.message)
 	}
@@ -236,6 +242,8 @@ func (w *fleetSnapshot) bundleReason(b *v1alpha1.Bundle, a approval, f *mediaBun
 		return w.unapprovedReason(b, f)
 	case !a.ok:
 		return reasonText(a.reason), withFix(a.message, a.fix)
+	case w.released(d):
+		return v1alpha1.ReasonReleased, w.releasedMessage(d)
 	case loaded:
 		return v1alpha1.ReasonAsExpected, fmt.Sprintf("all %d nodes hold and pin it", p.want)
 	case refused:
@@ -268,7 +276,7 @@ func (w *fleetSnapshot) unapprovedReason(b *v1alpha1.Bundle, f *mediaBundle) (st
 func (w *fleetSnapshot) missingDigests() []string {
 	var out []string
 	for i := range w.bundles {
-		if d := w.bundles[i].Spec.Digest; d != "" {
+		if d := w.bundles[i].Spec.Digest; d != "" && !w.released(d) {
 			_, err := w.header(d)
 			if p := w.progress(d); err != nil || p.want == 0 || p.loaded < p.want {
 				out = append(out, fmt.Sprintf("%s (Bundle %s)", d, w.bundles[i].Name))
