@@ -124,6 +124,24 @@ type fakeRuntime struct {
 	kicks  func()
 	// busy is how many loads fail before one succeeds.
 	busy int
+	// limit is how many images its disk has room for, 0 for any number.
+	limit int
+}
+
+func (r *fakeRuntime) isFull() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.limit > 0 && len(r.images) >= r.limit
+}
+
+func (r *fakeRuntime) Used(context.Context) (map[string]bool, error) { return nil, nil }
+
+func (r *fakeRuntime) Remove(_ context.Context, name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.images, name)
+	delete(r.pins, name)
+	return nil
 }
 
 func (r *fakeRuntime) Present(context.Context) (out []pin.RuntimeImage, err error) {
@@ -138,6 +156,9 @@ func (r *fakeRuntime) Present(context.Context) (out []pin.RuntimeImage, err erro
 func (r *fakeRuntime) Load(ctx context.Context, img containerd.Image, blobs containerd.Blobs) ([]string, error) {
 	if r.isBusy() {
 		return nil, errors.New("the runtime is busy")
+	}
+	if r.isFull() {
+		return nil, errors.New("rpc error: write layer: no space left on device")
 	}
 	b, err := blobs.Open(img.Digest)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/peertransfer"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -310,6 +311,12 @@ func (l *bundleLoop) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []i
 
 // waiting returns a blocker that ends by itself: copying continues without it.
 func (l *bundleLoop) waiting(err error) []model.Blocker {
+	if fsutil.IsFull(err) {
+		l.full.Store(true) // the image loop sees when there is room again
+		return []model.Blocker{{Reason: v1alpha1.ReasonInsufficientSpace, Object: "Node/" + l.conf.Node,
+			Message: fmt.Sprintf("node %s has no space left in %s: %v. Copying has stopped", l.conf.Node, l.conf.StateDir, err),
+			Fix:     "Free space on that file system; do not delete images that refit pinned. Copying then continues by itself."}}
+	}
 	return []model.Blocker{{Reason: v1alpha1.ReasonCopying, Waiting: true, Message: err.Error(), Object: "Node/" + l.conf.Node}}
 }
 
@@ -395,16 +402,23 @@ func (l *bundleLoop) collect(ctx context.Context, w *desired.State, served []str
 		return
 	}
 	for d := range have {
-		if blobs[d] = !l.unwanted.Expired(d, blobs[d]); !blobs[d] {
+		if blobs[d] = !l.expired(w, d, blobs[d]); !blobs[d] {
 			defer wake(l.wakeImages) // the cold start reports its copies
 		}
 	}
 	for _, d := range l.library.Digests() {
-		bundles[d] = !l.unwanted.Expired(d, bundles[d])
+		bundles[d] = !l.expired(w, d, bundles[d])
 	}
 	if err := l.library.Collect(bundles, blobs); err != nil {
 		l.log.Warn("failed to remove old blobs", "error", err)
 	}
+}
+
+// expired reports whether an object was unwanted for the grace time. A node that needs room
+// does not wait, unless its desired state is empty: a recreated NodeUpdate is, for a moment.
+func (l *bundleLoop) expired(w *desired.State, object string, wanted bool) bool {
+	over := l.unwanted.Expired(object, wanted)
+	return over || !wanted && l.full.Load() && w.Spec.Pins != ""
 }
 
 func isUnapproved(v *model.Blocker) bool {

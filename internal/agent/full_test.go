@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
@@ -151,5 +153,44 @@ func TestEveryWriterOnAFullDisk(t *testing.T) {
 				must(3, w.write(3))
 			})
 		})
+	}
+}
+
+// A disk is full although the plan had room: the node stops loading, names the image, and
+// unpins nothing. When the old bundle is no longer wanted, the node removes its images at
+// once and continues by itself. The image of sandboxes stays.
+func TestAFullDiskRecoversByItself(t *testing.T) {
+	path, first := mediumWith(t, bundletest.Tiny(), 1)
+	path2, second := mediumWith(t, another("second"), 1)
+	n := newTestNode(t, "n1", 17999, path, path2)
+	approve(t, first, everything(first), n)
+	n.reported("the first bundle is held", held)
+	n.runtime.mu.Lock()
+	n.runtime.limit = len(first.Metadata.Images)
+	n.runtime.mu.Unlock()
+	both := everything(first)
+	both.Images = slices.Concat(both.Images, everything(second).Images)
+	name := n.api.content(t, v1alpha1.ContentPins, both)
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Bundles, s.Pins = []v1alpha1.ApprovedBundle{{Digest: first.Digest}, {Digest: second.Digest}}, name
+	})
+	s := n.reported("the full disk is reported", func(s *v1alpha1.NodeUpdateStatus) bool {
+		status, reason := condition(s, v1alpha1.ConditionStalled)
+		return status == "True" && reason == v1alpha1.ReasonInsufficientSpace
+	})
+	if want := second.Metadata.Images[0].Name; !strings.Contains(s.Message, want) || !strings.Contains(s.Message, "no space left on device") {
+		t.Errorf("the message misses the image or the cause: %q", s.Message)
+	}
+	for _, i := range first.Metadata.Images {
+		if !n.runtime.has(i.Name) {
+			t.Errorf("a pinned image was removed: %s", i.Name)
+		}
+	}
+	approve(t, second, everything(second), n)
+	n.reported("with room the second bundle is held", held)
+	for _, i := range first.Metadata.Images {
+		if pause := strings.Contains(i.Name, "/pause:"); n.runtime.has(i.Name) != pause {
+			t.Errorf("image %s of the released bundle is there: %t", i.Name, !pause)
+		}
 	}
 }

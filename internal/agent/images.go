@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,6 +97,7 @@ func (l *imageLoop) sync(ctx context.Context) (ok bool) {
 	}
 	l.recheck(w, r.Failed)
 	verdicts = append(verdicts, imageVerdicts(l.conf.Node, l.runtimeName(ctx), r)...)
+	l.removeUnused(ctx, w, r)
 	l.followUp(ctx, w, r, src.busy)
 	payloads := l.countStore(ctx, w)
 	missing := l.release.check(ctx, w, r.Held == r.Total)
@@ -144,13 +146,52 @@ func (l *imageLoop) lockImages(ctx context.Context) (pass context.Context, unloc
 
 // checkRoom returns why there is no room for the missing images, and restricts the source.
 func (l *imageLoop) checkRoom(ctx context.Context, w *desired.State, src *source) []model.Blocker {
-	if vs := l.space.checkSpace(ctx, w); len(vs) > 0 {
+	vs := l.space.checkSpace(ctx, w)
+	l.setFull(hasReason(vs, v1alpha1.ReasonInsufficientSpace))
+	if len(vs) > 0 {
 		src.closed = true
 		return vs
 	}
-	vs := l.space.checkFetch(ctx, w)
+	vs = l.space.checkFetch(ctx, w)
 	src.full = len(vs) > 0
 	return vs
+}
+
+// setFull records that the node needs room. The bundle loop then removes what is unwanted
+// without the grace time.
+func (l *imageLoop) setFull(full bool) {
+	if l.full.Swap(full) != full && full {
+		wake(l.wakeBundles)
+	}
+}
+
+func hasReason(vs []model.Blocker, reason string) bool {
+	return slices.ContainsFunc(vs, func(v model.Blocker) bool { return v.Reason == reason })
+}
+
+// removeUnused removes images that refit loaded and that the pin set no longer names. A node
+// that needs room does so at once. During a run everything stays: it may be undone.
+func (l *imageLoop) removeUnused(ctx context.Context, w *desired.State, r imagekeeper.Result) {
+	if r.Full != "" {
+		l.setFull(true)
+	}
+	if l.runner.Busy() {
+		return
+	}
+	grace := l.unwanted.Grace
+	if l.full.Load() && w.Spec.Pins != "" {
+		grace = 0
+	}
+	removed, err := l.keeper.RemoveUnused(ctx, w.Pins.Images, grace)
+	if err != nil {
+		l.log.Warn("failed to remove images that are no longer pinned", "error", err)
+	}
+	if n := len(removed); n > 0 {
+		l.emitEvent(ctx, eventRemoved, fmt.Sprintf("removed %s that no pin set names any more: %s", text.Count(n, "image"), text.Truncate(strings.Join(removed, ", "), 800)))
+		if r.Full != "" {
+			wake(l.wakeImages) // there is room now
+		}
+	}
 }
 
 // recheck compares the blobs of images that failed to load with their digests, once per
@@ -182,9 +223,16 @@ func (l *imageLoop) recheck(w *desired.State, failed map[string]error) {
 // missing: the bundle loop reports those.
 func imageVerdicts(node, runtime string, r imagekeeper.Result) []model.Blocker {
 	var out []model.Blocker
+	if r.Full != "" {
+		out = append(out, model.Blocker{Reason: v1alpha1.ReasonInsufficientSpace, Object: "Node/" + node,
+			Message: fmt.Sprintf("node %s has no space left while it loads image %s: %v. Loading has stopped; %d of %d images are pinned", node, r.Full, r.Failed[r.Full], r.Pinned, r.Total),
+			Fix:     "Free space on the file system of the container runtime's images; do not delete images that refit pinned. Loading then continues by itself."})
+	}
 	names := make([]string, 0, len(r.Failed))
 	for n := range r.Failed {
-		names = append(names, n)
+		if n != r.Full {
+			names = append(names, n)
+		}
 	}
 	slices.Sort(names)
 	for _, n := range names {

@@ -16,6 +16,7 @@ const (
 	eventPullsRepaired = "PullRecordsMended"
 	eventReplaced      = v1alpha1.ReasonStoreReplaced
 	eventDrill         = "Drill"
+	eventRemoved       = "ImagesRemoved"
 )
 
 // followUp reports restored images. Once all images are pinned, it repairs pull records and

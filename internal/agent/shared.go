@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -37,6 +38,8 @@ type shared struct {
 	problems statefile.Problems
 	// unwanted delays the removal of images and blobs that are no longer desired.
 	unwanted graceTimer
+	// full: a file system of the node has too little room for what it is to hold.
+	full atomic.Bool
 	// sources and arrivals count received bytes, by bundle and by blob.
 	sources  *transferStats
 	arrivals arrivalStats

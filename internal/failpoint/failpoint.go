@@ -18,6 +18,7 @@ const (
 	LoadDone             = "load.done"             // unpacked, not pinned
 	PinLabel             = "pin.label"             // one record of several is labelled
 	PinRecord            = "pin.record"            // pinned, not in the own record
+	ImageRemoved         = "image.removed"         // an image is removed, its record is not
 	JournalRun           = "journal.run"           // the run is in the journal, no step yet
 	StepBefore           = "step.before"           // the start of a step is in the journal
 	StepAfter            = "step.after"            // a step has ended, not in the journal

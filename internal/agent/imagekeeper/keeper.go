@@ -68,6 +68,8 @@ type Result struct {
 	Waiting int
 	// Failed says which image could not be loaded or pinned, and why.
 	Failed map[string]error
+	// Full is the image at which the disk had no space left: no further image was loaded.
+	Full string
 	// Restored are images that were pinned, went missing, and were restored.
 	Restored []Restored
 }
@@ -103,6 +105,10 @@ type Keeper struct {
 	// missing too when the image was. The record at the start counts: an earlier process
 	// of the agent pinned its images.
 	wasPinned map[string]bool
+	// loaded are images that refit loaded itself; loadedUnsaved: the list could not be
+	// written.
+	loaded        loadedImages
+	loadedUnsaved bool
 }
 
 // Owner is a Runtime that knows which pins are refit's own.
@@ -123,6 +129,7 @@ const firstContactFile = "first-contact.json"
 // runtime; a pin that others made is never in it.
 func NewKeeper(rt Runtime, dir string, note statefile.Note) *Keeper {
 	k := &Keeper{runtime: rt, path: filepath.Join(dir, "pins.json"), own: pin.OwnPins{}, wasPinned: map[string]bool{}, report: note}
+	k.loaded = readLoaded(filepath.Join(dir, loadedFile), note)
 	damaged := func(p statefile.Problem) {
 		k.lost = true
 		note(p)
@@ -296,12 +303,18 @@ func (k *Keeper) syncImage(ctx context.Context, img model.PinSetImage, src Sourc
 	if ctx.Err() != nil {
 		return false
 	}
+	if k.stopped(r) {
+		return false
+	}
 	ok, err := k.load(ctx, img, src, r)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case err != nil:
 		r.Failed[img.Name] = err
+		if r.Full == "" && fsutil.IsFull(err) {
+			r.Full = img.Name
+		}
 	case !ok:
 		r.Waiting++
 		if _, had := k.wasPinned[pin.Key(img)]; had {
@@ -309,6 +322,17 @@ func (k *Keeper) syncImage(ctx context.Context, img model.PinSetImage, src Sourc
 		}
 	}
 	return ok && err == nil
+}
+
+// stopped counts an image as waiting after the disk was full: further loads would fill what
+// becomes free, and fail too.
+func (k *Keeper) stopped(r *Result) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r.Full != "" {
+		r.Waiting++
+	}
+	return r.Full != ""
 }
 
 func (k *Keeper) load(ctx context.Context, img model.PinSetImage, src Source, r *Result) (bool, error) {
@@ -332,6 +356,7 @@ func (k *Keeper) load(ctx context.Context, img model.PinSetImage, src Source, r 
 		r.Restored = append(r.Restored, Restored{Image: img, FromLocalBlobs: own})
 	}
 	k.mu.Unlock()
+	k.recordLoaded(img)
 	return true, k.recordPins(img, names)
 }
 

@@ -3,10 +3,12 @@ package imagekeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
@@ -111,9 +113,30 @@ func TestKeeper(t *testing.T) {
 	})
 	t.Run("a failing image is named, the others go on", func(t *testing.T) {
 		m := newMemory()
-		m.fail["a:1"] = errors.New("no space left on device")
+		m.fail["a:1"] = errors.New("unexpected EOF")
 		r := sync(t, open(t, m, t.TempDir()), list("a:1", "b:1"), shelf{"a:1", "b:1"})
 		if r.Pinned != 1 || r.Failed["a:1"] == nil {
+			t.Fatalf("%+v", r)
+		}
+	})
+	t.Run("a full disk stops the loading, and room lets it go on", func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m, t.TempDir())
+		m.fail["b:1"] = fmt.Errorf("rpc error: write layer: %w", syscall.ENOSPC)
+		all := list("a:1", "b:1", "c:1", "d:1")
+		r := sync(t, k, all, shelf{"a:1", "b:1", "c:1", "d:1"})
+		if r.Full != "b:1" || r.Pinned != 1 || r.Waiting != 2 || len(r.Failed) != 1 || m.loads != 1 {
+			t.Fatalf("%+v, %d loads", r, m.loads)
+		}
+		if !m.pins["a:1"] {
+			t.Error("what was pinned is not any more")
+		}
+		m.fail["b:1"] = errors.New("rpc error: code = Unknown desc = write: no space left on device")
+		if r = sync(t, k, all, shelf{"a:1", "b:1", "c:1", "d:1"}); r.Full != "b:1" {
+			t.Fatalf("a runtime that reports it in words: %+v", r)
+		}
+		delete(m.fail, "b:1")
+		if r = sync(t, k, all, shelf{"a:1", "b:1", "c:1", "d:1"}); !r.Complete() || r.Full != "" {
 			t.Fatalf("%+v", r)
 		}
 	})

@@ -181,8 +181,10 @@ type Container struct {
 	Namespace string
 	Pod       string
 	Name      string
-	// ImageID is the ID of the image it was made from.
+	// ImageID is the ID of the image it was made from, or a name with its digest. Image is
+	// the image that was asked for.
 	ImageID string
+	Image   string
 	Running bool
 	// Created is when it was made.
 	Created time.Time
@@ -212,6 +214,7 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 			Pod:       k.GetLabels()["io.kubernetes.pod.name"],
 			Name:      k.GetLabels()["io.kubernetes.container.name"],
 			ImageID:   k.GetImageRef(),
+			Image:     k.GetImage().GetImage(),
 			Running:   k.GetState() == runtime.ContainerState_CONTAINER_RUNNING,
 			Created:   time.Unix(0, k.GetCreatedAt()),
 		})
