@@ -75,6 +75,9 @@ func bundleFacts(b *v1alpha1.Bundle) explain.Bundle {
 		out.Digest = b.Spec.Digest
 	}
 	out.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
+	if r := b.Status.Retention; r != nil {
+		out.Use, out.FreesBytes = string(r.Use), r.FreesBytes
+	}
 	for _, l := range b.Status.Locations {
 		out.Locations = append(out.Locations, l.Node+":"+l.Device)
 	}

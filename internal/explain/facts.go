@@ -73,12 +73,16 @@ type Node struct {
 
 // Bundle is one bundle as the API shows it.
 type Bundle struct {
-	Name      string   `json:"name"`
-	Version   string   `json:"version,omitempty"`
-	Digest    string   `json:"digest,omitempty"`
-	Approved  bool     `json:"approved"`
-	Loaded    string   `json:"loaded,omitempty"`
-	Locations []string `json:"locations,omitempty"`
-	Reason    string   `json:"reason,omitempty"`
-	Message   string   `json:"message,omitempty"`
+	Name     string `json:"name"`
+	Version  string `json:"version,omitempty"`
+	Digest   string `json:"digest,omitempty"`
+	Approved bool   `json:"approved"`
+	Loaded   string `json:"loaded,omitempty"`
+	// Use is what nodes hold an approved bundle for: Runs, Update, Rollback, Held, Waits,
+	// or Released. FreesBytes is at most what each node frees without it.
+	Use        string   `json:"use,omitempty"`
+	FreesBytes int64    `json:"freesBytes,omitempty"`
+	Locations  []string `json:"locations,omitempty"`
+	Reason     string   `json:"reason,omitempty"`
+	Message    string   `json:"message,omitempty"`
 }

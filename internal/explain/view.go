@@ -111,6 +111,9 @@ func span(minutes int) string {
 
 func idle(v *View, f Facts) {
 	for _, b := range f.Bundles {
+		if b.Use == "Released" {
+			continue
+		}
 		if b.Approved {
 			v.Headline = fmt.Sprintf("Bundle %s is approved (on %s nodes); no update is planned.", b.Name, orNone(b.Loaded))
 			v.Next = "refit plan --to " + b.Digest

@@ -97,15 +97,23 @@ func bundles(w io.Writer, bs []explain.Bundle, wide bool) {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(t, "BUNDLE\tVERSION\tDIGEST\tAPPROVED\tLOADED\tFOUND AT\tREASON")
+	fmt.Fprintln(t, "BUNDLE\tVERSION\tDIGEST\tAPPROVED\tLOADED\tUSE\tFOUND AT\tREASON")
 	for _, b := range bs {
 		d := text.ShortDigest(text.CleanLine(b.Digest))
 		if wide {
 			d = text.CleanLine(b.Digest)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\n", text.CleanLine(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), orDash(strings.Join(b.Locations, ",")), orDash(b.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\n", text.CleanLine(b.Name), orDash(b.Version), orDash(d), b.Approved, orDash(b.Loaded), use(b), orDash(strings.Join(b.Locations, ",")), orDash(b.Reason))
 	}
 	t.Flush()
+}
+
+// use returns what nodes hold a bundle for, and what a released one freed on each of them.
+func use(b explain.Bundle) string {
+	if b.Use == "Released" && b.FreesBytes > 0 {
+		return "Released (up to " + explain.Bytes(b.FreesBytes) + " per node)"
+	}
+	return orDash(b.Use)
 }
 
 func ready(n explain.Node) string {

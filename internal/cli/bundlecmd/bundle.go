@@ -16,14 +16,15 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
-// New is `refit bundle`; it reads only ImageTracks from a cluster.
+// New is `refit bundle`. Only create with tracks, list without a path, and remove need a
+// cluster.
 func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bundle", Short: "Create, inspect, verify, sign and write bundles",
+		Use: "bundle", Short: "Create, inspect, verify, sign, write and remove bundles",
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(), newDiff(), newWrite(), newSplit(), newExtract())
+	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newSplit(), newExtract())
 	return c
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -63,16 +64,23 @@ type listEntry struct {
 	Error string `json:"error,omitempty"`
 }
 
-func newList() *cobra.Command {
+func newList(access *inputs.Access) *cobra.Command {
 	c := &cobra.Command{
-		Use: "list PATH", Short: "List the bundles in a directory or on a medium, from their headers only",
-		Long: "List the bundles in a directory, on a device or in an image file. The command reads and checks only their headers.\n" + mediaHelp,
-		Args: console.Args(cobra.ExactArgs(1)),
+		Use: "list [PATH]", Short: "List the bundles of the cluster, or those in a directory or on a medium",
+		Long: "List the bundles of the cluster: what nodes hold each of them for, and how many bytes each node frees\nif it is removed. With PATH, list the bundles in a directory, on a device or in an image file. The\ncommand then reads and checks only their headers.\n" + mediaHelp,
+		Args: console.Args(cobra.MaximumNArgs(1)),
 	}
 	format := console.OutputFlag(c)
 	c.RunE = func(c *cobra.Command, a []string) error {
 		if err := console.CheckOutput(*format); err != nil {
 			return err
+		}
+		if len(a) == 0 {
+			cl, err := access.Client()
+			if err != nil {
+				return err
+			}
+			return listCluster(c.Context(), cl, c.OutOrStdout(), *format)
 		}
 		v, err := list(a[0])
 		if err != nil {
