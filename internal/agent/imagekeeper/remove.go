@@ -106,10 +106,7 @@ func (k *Keeper) RemoveUnused(ctx context.Context, want []model.PinSetImage, gra
 func (k *Keeper) due(want []model.PinSetImage, grace time.Duration) (due []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	wanted, changed := map[string]bool{}, k.loadedUnsaved
-	for _, img := range want {
-		wanted[pin.Key(img)] = true
-	}
+	wanted, changed := keysOf(want), k.loadedUnsaved
 	for _, key := range slices.Sorted(maps.Keys(k.loaded)) {
 		since := k.loaded[key]
 		switch {
@@ -129,6 +126,14 @@ func (k *Keeper) due(want []model.PinSetImage, grace time.Duration) (due []strin
 		k.saveLoaded()
 	}
 	return due
+}
+
+func keysOf(images []model.PinSetImage) map[string]bool {
+	out := map[string]bool{}
+	for _, img := range images {
+		out[pin.Key(img)] = true
+	}
+	return out
 }
 
 func (k *Keeper) forget(keys []string) {

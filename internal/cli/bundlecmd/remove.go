@@ -105,13 +105,8 @@ func (r *removeCall) run(ctx context.Context, cl client.Client, out io.Writer, n
 		if err := r.confirm(ctx, &v); err != nil {
 			return err
 		}
-		// The version makes the server refuse if its use changed since.
-		err := cl.Delete(ctx, b, client.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion})
-		if apierrors.IsConflict(err) {
-			return console.WithExit(console.ExitBlocked, fmt.Errorf("Bundle %s has changed meanwhile: run the command again", b.Name))
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("cannot delete Bundle %s: %w", b.Name, err)
+		if err := deleteBundle(ctx, cl, b); err != nil {
+			return err
 		}
 		v.Removed = true
 	}
@@ -124,6 +119,18 @@ func (r *removeCall) run(ctx context.Context, cl client.Client, out io.Writer, n
 	if v.Removed {
 		fmt.Fprintf(out, "removed Bundle %s: nodes remove its images within minutes\n", text.CleanLine(b.Name))
 		return r.noteFirstUpdate(ctx, cl)
+	}
+	return nil
+}
+
+// deleteBundle deletes a Bundle whose use did not change since it was read.
+func deleteBundle(ctx context.Context, cl client.Client, b *v1alpha1.Bundle) error {
+	err := cl.Delete(ctx, b, client.Preconditions{UID: &b.UID, ResourceVersion: &b.ResourceVersion})
+	if apierrors.IsConflict(err) {
+		return console.WithExit(console.ExitBlocked, fmt.Errorf("bundle %s has changed meanwhile: run the command again", b.Name))
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot delete Bundle %s: %w", b.Name, err)
 	}
 	return nil
 }
@@ -183,9 +190,9 @@ func refuseRemoval(b *v1alpha1.Bundle) error {
 	r := b.Status.Retention
 	switch {
 	case b.Spec.Digest == "" && r == nil:
-		return fmt.Errorf("Bundle %s is not approved, so nodes hold nothing of it: unplug its medium, and refit deletes the Bundle", b.Name)
+		return fmt.Errorf("bundle %s is not approved, so nodes hold nothing of it: unplug its medium, and refit deletes the Bundle", b.Name)
 	case b.Spec.Digest == "":
-		return fmt.Errorf("Bundle %s is approved by the keys that signed it, and would be loaded again: add its digest %s to revokedDigests of a TrustPolicy", b.Name, b.Status.Digest)
+		return fmt.Errorf("bundle %s is approved by the keys that signed it, and would be loaded again: add its digest %s to revokedDigests of a TrustPolicy", b.Name, b.Status.Digest)
 	case r == nil || b.Status.ObservedGeneration < b.Generation:
 		return fmt.Errorf("the controller has not reported yet what Bundle %s is held for: run the command again in a minute, or check the controller with kubectl -n refit-system get pods", b.Name)
 	}
@@ -198,7 +205,7 @@ func refuseRemoval(b *v1alpha1.Bundle) error {
 	if next == "" {
 		return nil
 	}
-	return fmt.Errorf("Bundle %s is needed: %s. Next: %s", b.Name, r.Message, next)
+	return fmt.Errorf("bundle %s is needed: %s. Next: %s", b.Name, r.Message, next)
 }
 
 // removalOf says what the removal of a Bundle frees.

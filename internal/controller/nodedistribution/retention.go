@@ -230,24 +230,30 @@ func (w *fleetSnapshot) frees(h *bundle.Header) freed {
 	for _, o := range others {
 		key += " " + o.Digest
 	}
-	if w.freed != nil {
-		if f, ok := w.freed.known[key]; ok {
-			return f
+	return w.freed.get(key, func() (most freed) {
+		for _, p := range platforms {
+			if f := pin.Frees(h, others, p); f.Bytes > most.bytes || most.images == 0 {
+				most = freed{f.Images, f.Bytes}
+			}
 		}
+		return most
+	})
+}
+
+// get returns what is known, or finds and remembers it. A nil index remembers nothing.
+func (x *freedIndex) get(key string, find func() freed) freed {
+	if x == nil {
+		return find()
 	}
-	var most freed
-	for _, p := range platforms {
-		if f := pin.Frees(h, others, p); f.Bytes > most.bytes || most.images == 0 {
-			most = freed{f.Images, f.Bytes}
-		}
+	if f, ok := x.known[key]; ok {
+		return f
 	}
-	if w.freed != nil {
-		if w.freed.known == nil || len(w.freed.known) >= maxFreed {
-			w.freed.known = map[string]freed{}
-		}
-		w.freed.known[key] = most
+	if x.known == nil || len(x.known) >= maxFreed {
+		x.known = map[string]freed{}
 	}
-	return most
+	f := find()
+	x.known[key] = f
+	return f
 }
 
 // emitRetention emits an event about a Bundle when it is released, or held again.

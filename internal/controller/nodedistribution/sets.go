@@ -46,11 +46,25 @@ func (w *fleetSnapshot) hasSet(digest string) bool {
 // bundle, the last update was to another one, and it never ran or a later update has
 // completed. The set of a revoked bundle that never ran is removed at once.
 func (w *fleetSnapshot) removableSets(approved []string) []*v1alpha1.PinnedImageSet {
+	last := w.lastDone()
+	keep := w.keptBundles(approved, last)
+	var out []*v1alpha1.PinnedImageSet
+	for i := range w.sets {
+		s := &w.sets[i]
+		if isOurs(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && w.hasEnded(s, last) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// keptBundles are the bundles whose sets stay: those that are approved and not released, that an
+// update wants, and that of the last update.
+func (w *fleetSnapshot) keptBundles(approved []string, last *v1alpha1.ClusterUpdate) map[string]bool {
 	keep := map[string]bool{}
 	for _, d := range approved {
 		keep[d] = !w.released(d)
 	}
-	last := w.lastDone()
 	for i := range w.moves {
 		if m := &w.moves[i]; m.Status.Phase != v1alpha1.PhaseDone {
 			keep[m.Spec.Bundle] = true
@@ -59,14 +73,13 @@ func (w *fleetSnapshot) removableSets(approved []string) []*v1alpha1.PinnedImage
 	if last != nil {
 		keep[last.Spec.Bundle] = true
 	}
-	var out []*v1alpha1.PinnedImageSet
-	for i := range w.sets {
-		s := &w.sets[i]
-		if isOurs(s) && s.DeletionTimestamp.IsZero() && !keep[s.Spec.Bundle] && (w.revoked(s.Spec.Bundle) || w.released(s.Spec.Bundle) || w.doneSince(s) || last != nil && !w.everRan(s.Spec.Bundle)) {
-			out = append(out, s)
-		}
-	}
-	return out
+	return keep
+}
+
+// hasEnded reports whether the time of a set's bundle is over.
+func (w *fleetSnapshot) hasEnded(s *v1alpha1.PinnedImageSet, last *v1alpha1.ClusterUpdate) bool {
+	d := s.Spec.Bundle
+	return w.revoked(d) || w.released(d) || w.doneSince(s) || last != nil && !w.everRan(d)
 }
 
 func (w *fleetSnapshot) revoked(digest string) bool {

@@ -234,7 +234,6 @@ func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
 // is busy with.
 func (w *fleetSnapshot) bundleReason(b *v1alpha1.Bundle, a approval, f *mediaBundle, p progress, loaded bool) (reason, message string) {
 	d := digestOf(b)
-	refused := f != nil && len(f.refusals) > 0
 	switch {
 	case d == "":
 		return v1alpha1.ReasonAwaitingApproval, "this Bundle names no digest; set spec.digest to approve one"
@@ -246,7 +245,14 @@ func (w *fleetSnapshot) bundleReason(b *v1alpha1.Bundle, a approval, f *mediaBun
 		return v1alpha1.ReasonReleased, w.releasedMessage(d)
 	case loaded:
 		return v1alpha1.ReasonAsExpected, fmt.Sprintf("all %d nodes hold and pin it", p.want)
-	case refused:
+	}
+	return w.notLoadedReason(d, f, p)
+}
+
+// notLoadedReason is what stops an approved bundle, else what it is busy with.
+func (w *fleetSnapshot) notLoadedReason(d string, f *mediaBundle, p progress) (reason, message string) {
+	switch {
+	case f != nil && len(f.refusals) > 0:
 		return v1alpha1.ReasonBundleCorrupt, f.refusals[0]
 	case p.reason != "":
 		return reasonText(p.reason), p.sentence()

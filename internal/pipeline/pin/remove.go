@@ -25,26 +25,39 @@ type Removal struct {
 // uses.
 func Removable(loaded []string, want []model.PinSetImage, have []RuntimeImage, used map[string]bool) Removal {
 	var r Removal
-	wanted, ours := map[string]bool{}, map[string]bool{}
+	var keys []string
 	for _, i := range want {
-		wanted[i.Name], wanted[Repository(i.Name)+"@"+i.Digest] = true, true
+		keys = append(keys, Key(i))
 	}
-	for _, key := range loaded {
-		name, digest, _ := strings.Cut(key, "@")
-		ours[name], ours[Repository(name)+"@"+digest] = true, true
-	}
+	wanted, ours := namesOf(keys), namesOf(loaded)
+	needed := func(name string) bool { return !ours[name] || wanted[name] || used[name] }
 	byTag := indexByTag(have)
 	for _, key := range loaded {
 		name, digest, _ := strings.Cut(key, "@")
 		p, ok := byTag[name]
 		switch {
-		case !ok || !slices.Contains(p.Digests, Repository(name)+"@"+digest) || path.Base(Repository(name)) == "pause":
+		case !ok || !slices.Contains(p.Digests, Repository(name)+"@"+digest) || isSandbox(name):
 			r.Forget = append(r.Forget, key)
-		case p.Pinned || used[p.ID] && p.ID != "":
-		case slices.ContainsFunc(slices.Concat(p.Tags, p.Digests), func(n string) bool { return !ours[n] || wanted[n] || used[n] }):
-		default:
+		case p.Pinned || isUsed(p.ID, used):
+		case !slices.ContainsFunc(slices.Concat(p.Tags, p.Digests), needed):
 			r.Remove = append(r.Remove, key)
 		}
 	}
 	return r
 }
+
+// namesOf are the names with tag, and those with digest, of keys.
+func namesOf(keys []string) map[string]bool {
+	out := map[string]bool{}
+	for _, key := range keys {
+		name, digest, _ := strings.Cut(key, "@")
+		out[name], out[Repository(name)+"@"+digest] = true, true
+	}
+	return out
+}
+
+// isUsed reports whether an image is used. One whose ID is unknown is known by its names only.
+func isUsed(id string, used map[string]bool) bool { return id != "" && used[id] }
+
+// isSandbox reports whether an image may be that of pods' sandboxes.
+func isSandbox(name string) bool { return path.Base(Repository(name)) == "pause" }

@@ -13,17 +13,17 @@ import (
 type Use string
 
 const (
-	// UseRuns: it is what the cluster, or one of its nodes, runs.
+	// UseRuns means: it is what the cluster, or one of its nodes, runs.
 	UseRuns Use = "Runs"
-	// UseUpdate: an update that is not complete names it.
+	// UseUpdate means: an update that is not complete names it.
 	UseUpdate Use = "Update"
-	// UseRollback: it is one of the older releases that nodes keep for a rollback.
+	// UseRollback means: it is one of the older releases that nodes keep for a rollback.
 	UseRollback Use = "Rollback"
-	// UseHeld: an administrator holds it.
+	// UseHeld means: an administrator holds it.
 	UseHeld Use = "Held"
-	// UseWaits: it was approved, and no rule says that its time is over.
+	// UseWaits means: it was approved, and no rule says that its time is over.
 	UseWaits Use = "Waits"
-	// UseReleased: later releases took its place, and nodes need not hold it.
+	// UseReleased means: later releases took its place, and nodes need not hold it.
 	UseReleased Use = "Released"
 )
 
@@ -68,13 +68,7 @@ type Retention struct {
 // Kubernetes version that runs.
 func Retain(all []ApprovedBundle, nodes map[string]string, keep int) map[string]Retention {
 	out := map[string]Retention{}
-	running := map[string]*ApprovedBundle{}
-	for i := range all {
-		b := &all[i]
-		if r := running[b.Product]; b.Product != "" && !b.LastDone.IsZero() && (r == nil || b.LastDone.After(r.LastDone)) {
-			running[b.Product] = b
-		}
-	}
+	running := runningReleases(all)
 	older := map[string][]*ApprovedBundle{}
 	for i := range all {
 		b := &all[i]
@@ -95,6 +89,18 @@ func Retain(all []ApprovedBundle, nodes map[string]string, keep int) map[string]
 	return out
 }
 
+// runningReleases has the release of the last complete update for each product.
+func runningReleases(all []ApprovedBundle) map[string]*ApprovedBundle {
+	running := map[string]*ApprovedBundle{}
+	for i := range all {
+		b := &all[i]
+		if r := running[b.Product]; b.Product != "" && !b.LastDone.IsZero() && (r == nil || b.LastDone.After(r.LastDone)) {
+			running[b.Product] = b
+		}
+	}
+	return running
+}
+
 // lastReleases are the last keep releases of the whole cluster, and the last keep that any
 // node ran: both are targets of a rollback.
 func lastReleases(line []*ApprovedBundle, keep int) map[string]bool {
@@ -110,10 +116,7 @@ func lastReleases(line []*ApprovedBundle, keep int) map[string]bool {
 
 // neededNow is why a bundle of any age stays; UseWaits if there is no such reason.
 func neededNow(b, running *ApprovedBundle, nodes map[string]string) Retention {
-	lags := nodes[b.Kubernetes]
-	if b.Released || b.Kubernetes == "" || running == nil || b.Kubernetes == running.Kubernetes {
-		lags = "" // a version that both releases have does not tell them apart
-	}
+	lags := laggingNode(b, running, nodes)
 	switch {
 	case b.Update != "":
 		return Retention{UseUpdate, "ClusterUpdate " + b.Update + " to it is not complete"}
@@ -127,14 +130,30 @@ func neededNow(b, running *ApprovedBundle, nodes map[string]string) Retention {
 		return Retention{UseRuns, "some nodes were updated to it, and no later update of the whole cluster is complete"}
 	case b.HeldBy != "":
 		return Retention{UseHeld, b.HeldBy + " holds it"}
-	case b.Product == "":
-		return Retention{UseWaits, "its metadata was not read yet"}
-	case running == nil:
-		return Retention{UseWaits, "no update of the whole cluster to a bundle of this name is complete"}
-	case b.Approved.After(running.LastDone):
-		return Retention{UseWaits, "it was approved after the last update"}
 	}
-	return Retention{UseWaits, "the cluster was not updated to it since"}
+	return Retention{UseWaits, whyWaits(b, running)}
+}
+
+// laggingNode is a node that runs the Kubernetes version of a bundle, and not that of the release
+// that runs. A version that both have does not tell them apart.
+func laggingNode(b, running *ApprovedBundle, nodes map[string]string) string {
+	if b.Released || b.Kubernetes == "" || running == nil || b.Kubernetes == running.Kubernetes {
+		return ""
+	}
+	return nodes[b.Kubernetes]
+}
+
+// whyWaits is why no rule says that the time of a bundle is over.
+func whyWaits(b, running *ApprovedBundle) string {
+	switch {
+	case b.Product == "":
+		return "its metadata was not read yet"
+	case running == nil:
+		return "no update of the whole cluster to a bundle of this name is complete"
+	case b.Approved.After(running.LastDone):
+		return "it was approved after the last update"
+	}
+	return "the cluster was not updated to it since"
 }
 
 // isOlder reports whether a bundle is an earlier release than the one that runs: it ran
