@@ -19,6 +19,10 @@ type kind struct {
 	// selected has a 1 for every set that selects the node, in their order.
 	selected string
 	os, arch string
+	// kubelet is the version that its kubelet reports.
+	kubelet string
+	// changing is the bundle of its run, if that is unfinished.
+	changing string
 	// reports is whether it has a NodeUpdate, which says all below.
 	reports                                  bool
 	hold, trust                              string
@@ -122,10 +126,11 @@ func kindOf(w *fleetSnapshot, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
 			selected[i] = '1'
 		}
 	}
-	k := kind{selected: string(selected), os: n.Status.NodeInfo.OperatingSystem, arch: n.Status.NodeInfo.Architecture}
+	k := kind{selected: string(selected), os: n.Status.NodeInfo.OperatingSystem, arch: n.Status.NodeInfo.Architecture, kubelet: n.Status.NodeInfo.KubeletVersion}
 	if nu == nil {
 		return k
 	}
+	k.changing = changingTo(nu)
 	k.reports, k.hold, k.trust = true, nu.Spec.Pins, nu.Spec.Trust
 	if h := nu.Status.Pins; h != nil {
 		k.holding, k.content, k.copying = true, h.Content, h.BytesDone < h.BytesTotal
@@ -134,6 +139,18 @@ func kindOf(w *fleetSnapshot, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
 	}
 	k.stalled = stalledOf(nu) != nil
 	return k
+}
+
+// changingTo is the bundle of an unfinished run, empty without one.
+func changingTo(nu *v1alpha1.NodeUpdate) string {
+	run, st := nu.Spec.Run, nu.Status.Run
+	if run == nil {
+		return ""
+	}
+	if st != nil && st.UID == run.UID && st.Attempt == run.Attempt && (st.State == v1alpha1.RunSucceeded || st.State == v1alpha1.RunUndone) {
+		return ""
+	}
+	return run.Bundle
 }
 
 // stalledOf is what stops an agent, in its words; nil if nothing does.

@@ -84,6 +84,13 @@ func TestCountsByKindAreTheSumOfTheNodes(t *testing.T) {
 					t.Fatal(diff)
 				}
 			}
+			versions, changing := usesOneByOne(w)
+			if diff := cmp.Diff(versions, w.runningVersions()); diff != "" {
+				t.Fatal(diff)
+			}
+			if diff := cmp.Diff(changing, w.changingNodes()); diff != "" {
+				t.Fatal(diff)
+			}
 			for i := range f.sets {
 				got := w.setStatus(i).Nodes
 				if want := f.see().setStatus(i).Nodes; got != want {
@@ -95,10 +102,30 @@ func TestCountsByKindAreTheSumOfTheNodes(t *testing.T) {
 	})
 }
 
+// usesOneByOne are the first nodes of each version and of each bundle with an unfinished run.
+func usesOneByOne(w *fleetSnapshot) (versions, changing map[string]string) {
+	versions, changing = map[string]string{}, map[string]string{}
+	for i, n := range w.nodes {
+		if v := n.Status.NodeInfo.KubeletVersion; v != "" && versions[v] == "" {
+			versions[v] = n.Name
+		}
+		nu := w.reports[i]
+		if nu == nil || nu.Spec.Run == nil {
+			continue
+		}
+		done := nu.Status.Run != nil && nu.Status.Run.UID == nu.Spec.Run.UID && nu.Status.Run.State == v1alpha1.RunSucceeded
+		if d := nu.Spec.Run.Bundle; !done && d != "" && changing[d] == "" {
+			changing[d] = n.Name
+		}
+	}
+	return versions, changing
+}
+
 // shake changes a node or its report as a cache shows it: another object.
 func shake(t *rapid.T, f *fake, i int, holds []string) {
 	n := f.nodes[i].DeepCopy()
 	f.nodes[i] = n
+	n.Status.NodeInfo.KubeletVersion = rapid.SampledFrom([]string{"", "v1.35.4", "v1.36.3"}).Draw(t, "version")
 	switch rapid.IntRange(0, 2).Draw(t, "what") {
 	case 0:
 		n.Labels = map[string]string{"name": rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "label")}
@@ -116,6 +143,13 @@ func shake(t *rapid.T, f *fake, i int, holds []string) {
 	}
 	if rapid.Bool().Draw(t, "stalled") {
 		nu.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "PinsIgnored", Message: "pins"}}
+	}
+	if rapid.Bool().Draw(t, "run") {
+		nu.Spec.Run = &v1alpha1.NodeRun{UID: "1", Bundle: rapid.SampledFrom([]string{"", dig("a"), dig("b")}).Draw(t, "bundle")}
+		if rapid.Bool().Draw(t, "started") {
+			state := rapid.SampledFrom([]v1alpha1.RunState{v1alpha1.RunRunning, v1alpha1.RunSucceeded}).Draw(t, "state")
+			nu.Status.Run = &v1alpha1.NodeRunStatus{UID: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "uid"), State: state}
+		}
 	}
 	f.updates[n.Name] = nu
 }

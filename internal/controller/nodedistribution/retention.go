@@ -111,13 +111,9 @@ func (w *fleetSnapshot) heldBy(b *v1alpha1.Bundle, digest string) string {
 // changingNodes has a node with an unfinished run for every bundle that has one.
 func (w *fleetSnapshot) changingNodes() map[string]string {
 	out := map[string]string{}
-	for _, nu := range w.reports {
-		if nu == nil || nu.Spec.Run == nil || nu.Spec.Run.Bundle == "" {
-			continue
-		}
-		run, st := nu.Spec.Run, nu.Status.Run
-		if st == nil || st.UID != run.UID || st.Attempt != run.Attempt || st.State != v1alpha1.RunSucceeded && st.State != v1alpha1.RunUndone {
-			out[run.Bundle] = nu.Name
+	for _, g := range w.countKinds().groups {
+		if g.changing != "" && out[g.changing] == "" {
+			out[g.changing] = w.nodes[g.first].Name
 		}
 	}
 	return out
@@ -126,9 +122,9 @@ func (w *fleetSnapshot) changingNodes() map[string]string {
 // runningVersions has a node for every Kubernetes version that kubelets report.
 func (w *fleetSnapshot) runningVersions() map[string]string {
 	out := map[string]string{}
-	for _, n := range w.nodes {
-		if v := n.Status.NodeInfo.KubeletVersion; v != "" && out[v] == "" {
-			out[v] = n.Name
+	for _, g := range w.countKinds().groups {
+		if g.kubelet != "" && out[g.kubelet] == "" {
+			out[g.kubelet] = w.nodes[g.first].Name
 		}
 	}
 	return out
@@ -220,8 +216,8 @@ func (w *fleetSnapshot) frees(h *bundle.Header) freed {
 		}
 	}
 	slices.SortFunc(others, func(a, b *bundle.Header) int { return strings.Compare(a.Digest, b.Digest) })
-	for _, n := range w.nodes {
-		if p := platform(n); !slices.Contains(platforms, p) {
+	for _, g := range w.countKinds().groups {
+		if p := g.os + "/" + g.arch; !slices.Contains(platforms, p) {
 			platforms = append(platforms, p)
 		}
 	}
