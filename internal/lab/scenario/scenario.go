@@ -231,6 +231,8 @@ type BundleOptions struct {
 	// LeaveKubernetes makes a bundle that does not move Kubernetes: of the release
 	// only the sandbox image is in it.
 	LeaveKubernetes bool
+	// Images in addition to the usual ones.
+	Images []components.Image
 	// Payloads in addition to the usual ones, file by name.
 	Payloads map[string]string
 	// Resources is a file or folder of manifests for the controller.
@@ -289,6 +291,7 @@ func (s *Scenario) sources(o BundleOptions) []string {
 	if o.LeaveKubernetes {
 		images, programs = []components.Image{o.Release.Pause()}, nil
 	}
+	images = append(images, o.Images...)
 	var args []string
 	for _, i := range images {
 		if o.Without == "" || !strings.Contains(i.Name, o.Without) {

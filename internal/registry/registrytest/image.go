@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
@@ -54,6 +56,31 @@ func (s *Server) Push(repository string, img Image, tags ...string) string {
 	s.must(upload(s.ref(repository+"@"+digest.String()), thing))
 	for _, tag := range tags {
 		s.must(remote.Put(s.ref(repository+":"+tag), thing))
+	}
+	return digest.String()
+}
+
+// PushArchive uploads the image of an OCI archive (a tar of an OCI image layout with
+// one image) under tags, and returns its digest.
+func (s *Server) PushArchive(repository, archive string, tags ...string) string {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("unpack %s: %v: %s", archive, err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	s.must(err)
+	manifest, err := index.IndexManifest()
+	s.must(err)
+	if len(manifest.Manifests) != 1 {
+		s.t.Fatalf("%s has %d images, want one", archive, len(manifest.Manifests))
+	}
+	digest := manifest.Manifests[0].Digest
+	image, err := index.Image(digest)
+	s.must(err)
+	for _, tag := range tags {
+		s.must(remote.Write(s.ref(repository+":"+tag), image))
 	}
 	return digest.String()
 }
