@@ -37,6 +37,10 @@ var shown = []struct {
 	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
 		return fmt.Sprintf("%v of %v requests failed", v.get("failedRequests"), v.get("requests"))
 	}},
+	{"test/e2e/results/owncluster.json", "a kubeadm cluster made without refit is updated from a FAT32 stick, by the commands of its page", steps},
+	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
+		return fmt.Sprintf("removed %v s after the next release, %v s on the full disk", measuredOnce(v, "secondsUntilRemoved"), measuredOnce(v, "secondsUntilRemovedFromTheFullDisk"))
+	}},
 	{"test/e2e/results/updaters.json", "every built-in updater on real nodes", count("seen", "observations")},
 	{"test/e2e/results/variants.json", "one node, three control planes, other shapes of a cluster", count("variants", "variants")},
 	{"test/e2e/results/oracle.json", "predicted restarts, reproduced on real kubelets", count("situations", "situations")},
@@ -69,6 +73,11 @@ var shown = []struct {
 }
 
 type value map[string]any
+
+// measuredOnce is the only value of something that a story measured.
+func measuredOnce(v value, what string) any {
+	return v.get("measured").(map[string]any)[what].([]any)[0]
+}
 
 // get finds a member; its first letter may be in either case.
 func (v value) get(name string) any {
