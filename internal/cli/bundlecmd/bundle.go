@@ -20,11 +20,11 @@ import (
 // cluster.
 func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bundle", Short: "Create, inspect, verify, sign, write and remove bundles",
+		Use: "bundle", Short: "Create, inspect, verify, sign, write, serve and remove bundles",
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newSplit(), newExtract())
+	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newSplit(), newExtract(), newServe())
 	return c
 }
 

@@ -1,9 +1,10 @@
 // Package bundlecmd is `refit bundle ...` and `refit keys ...`: creating,
-// inspecting, verifying, signing and writing bundles.
+// inspecting, verifying, signing, writing and serving bundles.
 //
 // Promise: standard output carries only the answer (a digest, a table, JSON);
 // progress, warnings and hints go to standard error. inspect, list and diff
-// read headers only. Exit codes: 0 done, 2 usage, 3 no room or device in use,
+// read headers only. serve runs until it is interrupted, and logs requests to
+// standard error. Exit codes: 0 done, 2 usage, 3 no room or device in use,
 // 6 verification failed, 1 anything else.
 //
 // create runs one program: the kubeadm of the release that kubernetes:VERSION names, once its
