@@ -17,7 +17,7 @@ import (
 )
 
 // TestYourOwnCluster types the commands of docs/how-to/your-own-cluster.md, as they stand
-// there, for a kubeadm cluster that was made without refit. The release lies in a directory,
+// there, for a kubeadm cluster that was made without refit. The release is in a directory,
 // and its images in a registry. The bundle reaches the nodes as a file on a FAT32 stick.
 //
 // Replaced are only names that each reader replaces too: the mirror's host, the directory of
@@ -75,9 +75,9 @@ func TestYourOwnCluster(t *testing.T) {
 	measured(t, "bundle", map[string]any{"bytes": b.Size, "images": len(b.Images)})
 	var device string
 	step(t, "the file is copied to a FAT32 stick", func(t *testing.T) {
-		stick := s.Path("stick.img")
-		must(t, fatStick(stick, filepath.Join(dir, "stick"), b.Size))
-		device, err = s.InsertFile(t.Context(), "n1", stick)
+		image := s.Path("stick.img")
+		must(t, fatMedium(image, filepath.Join(dir, "stick"), b.Size))
+		device, err = s.InsertFile(t.Context(), "n1", image)
 		must(t, err)
 	})
 	step(t, "refit is installed from it, and the cluster is updated", func(t *testing.T) {
@@ -220,8 +220,8 @@ spec:
 `, name, image)
 }
 
-// fatStick makes the image of a stick with one FAT32 partition and the files of a directory.
-func fatStick(image, dir string, need int64) error {
+// fatMedium makes the image of a stick with one FAT32 partition and the files of a directory.
+func fatMedium(image, dir string, need int64) error {
 	const start = 2048 // sectors before the partition
 	kib := (need+need/8)>>10 + 64<<10
 	script := fmt.Sprintf(`set -e
