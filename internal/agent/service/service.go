@@ -80,6 +80,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	go keepSmall(ctx, log)
 	return a.Run(ctx)
 }
 
