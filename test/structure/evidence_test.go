@@ -63,6 +63,10 @@ var shown = []struct {
 		agent := value(v.get("refit-agent").(map[string]any))
 		return fmt.Sprintf("the agent has %.1f MB", agent.get("fileBytes").(float64)/1e6)
 	}},
+	{"bench/results/idle.json", "an agent that holds a bundle and idles", func(v value) string {
+		idle := value(v.get("idle").(map[string]any))
+		return fmt.Sprintf("%.1f MiB resident, %.1f of them pages of the program", idle.get("residentKiB").(float64)/1024, idle.get("programKiB").(float64)/1024)
+	}},
 	{"bench/results/controlplane.json", "a control plane replaced together, and by kubeadm alone", func(v value) string {
 		us, kubeadm := value(v.get("together").(map[string]any)), value(v.get("kubeadm").(map[string]any))
 		return fmt.Sprintf("API server unavailable %.1f s and %.1f s, update %.0f s and %.0f s", us.get("apiUnavailableSeconds"), kubeadm.get("apiUnavailableSeconds"), us.get("updateSeconds"), kubeadm.get("updateSeconds"))
