@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/internal/text"
@@ -15,9 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/cli/bundlecmd"
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -172,6 +175,7 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
+	o.noteProofs(arg)
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
 		return inputs.ListError(err)
@@ -197,6 +201,22 @@ func (o *options) approve(ctx context.Context, arg string) error {
 	o.awaitApproved(ctx, c, b)
 	fmt.Fprintf(o.Out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
 	return nil
+}
+
+// noteProofs prints who signed the images of a bundle that is a file here. It decides nothing:
+// an unreadable archive of signatures is a warning.
+func (o *options) noteProofs(arg string) {
+	disk, _ := bundlereader.SplitPath(arg)
+	if st, err := os.Stat(disk); err != nil || st.IsDir() && !strings.Contains(arg, "/") {
+		return
+	}
+	summary, err := bundlecmd.ProofSummary(arg)
+	switch {
+	case err != nil:
+		fmt.Fprintf(o.Err, "warning: signatures of images: %v\n", err)
+	case summary != "":
+		fmt.Fprintln(o.Err, summary)
+	}
 }
 
 // approveError names the missing right: an operator of updates may not approve.

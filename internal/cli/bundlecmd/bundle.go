@@ -49,6 +49,7 @@ func withExitCode(err error) error {
 		tooNew  *bundle.TooNewError
 		several *bundlereader.SeveralError
 		parts   *bundle.PartsError
+		refused *bundlewriter.RefusedError
 		already *console.ExitError
 	)
 	switch {
@@ -56,7 +57,7 @@ func withExitCode(err error) error {
 		return err
 	case errors.Is(err, context.Canceled):
 		return console.WithExit(console.ExitInterrupted, err)
-	case errors.As(err, &corrupt), errors.As(err, &parts), errors.Is(err, bundle.ErrNotBundle):
+	case errors.As(err, &corrupt), errors.As(err, &parts), errors.As(err, &refused), errors.Is(err, bundle.ErrNotBundle):
 		return console.WithExit(console.ExitVerification, err)
 	case errors.As(err, &space), errors.As(err, &busy), errors.As(err, &tooNew):
 		return console.WithExit(console.ExitBlocked, err)

@@ -66,6 +66,10 @@ SHA256SUMS or SHA512SUMS. Downloads must have one; they stay in ~/.cache/refit/k
 computer, to list its images. They come from the registries in their names, or from --kubernetes-images, and keep their names.
 Without --platform the bundle is for the platform of this computer.
 
+--verify POLICY refuses images whose signature by cosign (with a key) or notation is missing or wrong, before a byte is
+copied; a file of kind ImageProofPolicy has a rule for each repository. --with-proofs carries the signatures, SBOMs and provenance that registries and layouts have for the
+images, in the payload image-proofs; --verify includes it. Nodes do not store that payload.
+
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
 The next run with the same sources continues an interrupted one.`
 
@@ -74,6 +78,7 @@ type createFlags struct {
 	unsigned            bool
 	groups              []string
 	have, base          string
+	policy              string
 	lint                lintFlags
 	tracks              trackSources
 	fromTracks          bool
@@ -107,6 +112,8 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	fl.BoolVar(&f.opts.CheckLayers, "check-layers", false, "unpack every layer, to refuse one that a node could not unpack")
 	fl.BoolVar(&f.fromTracks, "from-tracks", false, "include approved images of the cluster's ImageTracks (the source tracks:)")
 	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "include the rollback image of each track too")
+	fl.StringVar(&f.policy, "verify", "", "policy that the signatures of the images must meet (kind ImageProofPolicy)")
+	fl.BoolVar(&f.opts.Proofs, "with-proofs", false, "carry the signatures, SBOMs and provenance of the images")
 	f.kubernetes.add(fl)
 	f.objects.add(fl)
 	f.lint.add(fl)
@@ -202,6 +209,11 @@ func (f *createFlags) read() (err error) {
 			return console.UsageErrorf("--group %s: write GROUP=PATTERN", g)
 		}
 		f.opts.Groups = append(f.opts.Groups, bundlewriter.GroupRule{Pattern: pattern, Group: group})
+	}
+	if f.policy != "" {
+		if f.opts.Policy, err = readPolicy(f.policy); err != nil {
+			return err
+		}
 	}
 	if f.key != "" {
 		f.opts.Key, err = readPrivateKey(f.key)

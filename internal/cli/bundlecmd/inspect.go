@@ -1,12 +1,14 @@
 package bundlecmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/refit-dev/refit/internal/text"
 
@@ -21,27 +23,73 @@ import (
 )
 
 func newInspect() *cobra.Command {
+	var f inspectFlags
 	c := &cobra.Command{
 		Use: "inspect FILE", Short: "Show the content of a bundle, from its header only",
-		Long: "Show the content of a bundle file or device. The command reads and checks only the header. It lists signatures and does not verify them; refit bundle verify verifies signatures and blobs.\n" + mediaHelp,
+		Long: `Show the content of a bundle file or device. The command reads and checks only the header, and signatures and documents of
+images if the bundle carries them. It lists signatures of the bundle and does not verify them; refit bundle verify verifies
+signatures and blobs.
+
+--verify POLICY verifies the signatures of images that the bundle carries by a policy of yours, without a registry. Exit code 6
+if the policy refuses an image. --sbom prints the images and payloads with their digests as SPDX 2.3 in JSON.
+` + mediaHelp,
 		Args: console.Args(cobra.ExactArgs(1)),
 	}
-	format := console.OutputFlag(c)
-	c.RunE = func(c *cobra.Command, a []string) error {
-		if err := console.CheckOutput(*format); err != nil {
-			return err
-		}
-		h, _, err := bundlereader.SummaryPath(a[0])
-		if err != nil {
-			return withExitCode(err)
-		}
-		v := viewOf(h)
-		if console.IsTable(*format) {
-			return v.table(c.OutOrStdout(), *format == render.Wide)
-		}
-		return render.Value(c.OutOrStdout(), *format, v)
-	}
+	f.format = console.OutputFlag(c)
+	c.Flags().StringVar(&f.policy, "verify", "", "policy that the carried signatures of images must meet (kind ImageProofPolicy)")
+	c.Flags().BoolVar(&f.sbom, "sbom", false, "print an SPDX 2.3 document in JSON instead")
+	c.RunE = func(c *cobra.Command, a []string) error { return f.run(c, a[0]) }
 	return c
+}
+
+type inspectFlags struct {
+	format *string
+	policy string
+	sbom   bool
+}
+
+func (f *inspectFlags) run(c *cobra.Command, path string) error {
+	if err := console.CheckOutput(*f.format); err != nil {
+		return err
+	}
+	if f.sbom && (f.policy != "" || c.Flags().Changed("output")) {
+		return console.UsageErrorf("--sbom prints SPDX in JSON: leave out --output and --verify")
+	}
+	h, _, err := bundlereader.SummaryPath(path)
+	if err != nil {
+		return withExitCode(err)
+	}
+	if f.sbom {
+		return writeSBOM(c.OutOrStdout(), h)
+	}
+	v := viewOf(h)
+	refused := f.proofs(c, path, h, &v)
+	if console.IsTable(*f.format) {
+		err = v.table(c.OutOrStdout(), *f.format == render.Wide, f.policy != "")
+	} else {
+		err = render.Value(c.OutOrStdout(), *f.format, v)
+	}
+	return cmp.Or(refused, err)
+}
+
+// proofs adds the carried proofs to the view, which is printed with an error too. Without a
+// policy an unreadable archive is a warning: the medium may have the header only.
+func (f *inspectFlags) proofs(c *cobra.Command, path string, h *bundle.Header, v *bundleView) error {
+	if f.policy == "" && !hasProofs(h) {
+		return nil
+	}
+	if f.policy == "" {
+		var err error
+		if v.Proofs, err = inspectProofs(path, nil, time.Now()); err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "warning: %v\n", err)
+		}
+		return nil
+	}
+	policy, err := readPolicy(f.policy)
+	if err == nil {
+		v.Proofs, err = inspectProofs(path, policy, time.Now())
+	}
+	return err
 }
 
 // listView is what `refit bundle list -o json` prints.

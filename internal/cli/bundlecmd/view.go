@@ -33,6 +33,8 @@ type bundleView struct {
 	Images       []imageView     `json:"images"`
 	Payloads     []payloadView   `json:"payloads"`
 	Signatures   []signatureView `json:"signatures"`
+	// Proofs are the signatures and documents of images that the bundle carries.
+	Proofs []proofView `json:"proofs,omitempty"`
 }
 
 type imageView struct {
@@ -83,8 +85,9 @@ func viewOf(h *bundle.Header) bundleView {
 	return v
 }
 
-// table writes a view for people; wide shows whole digests.
-func (v bundleView) table(w io.Writer, wide bool) error {
+// table writes a view for people; wide shows whole digests, verified marks proofs that a policy
+// verified now.
+func (v bundleView) table(w io.Writer, wide, verified bool) error {
 	digest := text.ShortDigest
 	if wide {
 		digest = func(s string) string { return s }
@@ -112,6 +115,7 @@ func (v bundleView) table(w io.Writer, wide bool) error {
 	for _, p := range v.Payloads {
 		row(p.Name, orDash(p.Version), orDash(p.Platform), explain.Bytes(p.Size), digest(p.Digest))
 	}
+	proofRows(row, v.Proofs, verified)
 	return tw.Flush()
 }
 

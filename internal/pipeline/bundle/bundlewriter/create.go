@@ -32,6 +32,7 @@ func Create(ctx context.Context, out string, o Options, progress func(done, tota
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
+	o.scratch = filepath.Dir(out)
 	in, err := open(ctx, o.Sources)
 	defer in.close()
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"time"
 
+	"github.com/refit-dev/refit/internal/imageproof"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -40,6 +42,15 @@ type Options struct {
 	// Accept is asked before a byte is copied, once it is known what the bundle
 	// would hold (sizes unpacked are not); its error ends the run. May be nil.
 	Accept func(*bundle.Metadata) error
+	// Proofs carries signatures, SBOMs and provenance that are attached to the images.
+	Proofs bool
+	// Policy refuses images without a valid signature, by a *RefusedError; it implies Proofs. May be nil.
+	Policy *imageproof.Policy
+	// Now is the time at which certificates must be valid; default the clock's.
+	Now time.Time
+
+	// scratch is the directory for files of a moment: that of the output.
+	scratch string
 }
 
 // GroupRule puts images whose name matches a pattern into a group.

@@ -80,6 +80,11 @@ func makePlan(ctx context.Context, in *inputs, o *Options) (*plan, error) {
 	if err != nil {
 		return nil, asInput(err)
 	}
+	proofs, err := collectProofs(ctx, in, images, graphs, o)
+	if err != nil {
+		return nil, err
+	}
+	payloads = addProofs(payloads, proofs)
 	c := &collector{byDigest: map[string]*blobPlan{}}
 	for i, g := range graphs {
 		for _, n := range g.Nodes {

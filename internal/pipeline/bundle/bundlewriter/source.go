@@ -141,7 +141,10 @@ type payloadRoot struct {
 type inputs struct {
 	images   []oci.Root
 	payloads []payloadRoot
-	closers  []io.Closer
+	// proofs are archives of proofs of other bundles, layouts the directories that may have artifacts.
+	proofs  []payloadRoot
+	layouts []string
+	closers []io.Closer
 }
 
 func (in *inputs) close() {
@@ -185,7 +188,10 @@ func open(ctx context.Context, sources []string) (*inputs, error) {
 	err = g.Wait()
 	for _, p := range parts {
 		in.images = append(in.images, p.images...)
-		in.payloads = append(in.payloads, p.payloads...)
+		rest, carried := splitProofs(p.payloads)
+		in.payloads = append(in.payloads, rest...)
+		in.proofs = append(in.proofs, carried...)
+		in.layouts = append(in.layouts, p.layouts...)
 		in.closers = append(in.closers, p.closers...)
 	}
 	if err != nil {
@@ -261,6 +267,7 @@ func (in *inputs) open(ctx context.Context, src Source, registries *oci.Registri
 func (in *inputs) openImages(ctx context.Context, src Source, registries *oci.Registries) ([]oci.Root, error) {
 	switch src.Kind {
 	case sourceLayout:
+		in.layouts = append(in.layouts, src.Path)
 		return oci.OpenLayout(src.Path, src.Tag)
 	case sourceArchive:
 		roots, c, err := oci.OpenArchive(src.Path, src.Tag)
