@@ -29,12 +29,14 @@ const (
 	indexName      = "index.json"
 	blobPrefix     = "blobs/sha256/"
 
-	// MaxManifest bounds manifests, MaxArtifact all documents of one artifact, MaxEntries the artifacts of a bundle.
+	// MaxManifest bounds a manifest in bytes.
 	MaxManifest = 1 << 20
+	// MaxArtifact bounds all documents of one artifact in bytes.
 	MaxArtifact = 64 << 20
-	MaxEntries  = 1 << 14
-	maxIndex    = 16 << 20
-	maxLayers   = 256
+	// MaxEntries bounds the artifacts of a bundle.
+	MaxEntries = 1 << 14
+	maxIndex   = 16 << 20
+	maxLayers  = 256
 	// maxArchiveFiles bounds the blobs of an archive.
 	maxArchiveFiles = 1 << 16
 )

@@ -170,13 +170,10 @@ func (r *Rule) verifyChain(p *Proof, now time.Time) (string, *Problem) {
 		middle.AddCert(c)
 	}
 	o := x509.VerifyOptions{Roots: roots, Intermediates: middle, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}}
-	_, err := leaf.Verify(o)
-	var invalid x509.CertificateInvalidError
+	if _, err := leaf.Verify(o); err != nil {
+		return "", chainProblem(subject, err)
+	}
 	switch {
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "", problemf(Expired, "certificate %s is valid from %s to %s", invalid.Cert.Subject, invalid.Cert.NotBefore.Format(time.RFC3339), invalid.Cert.NotAfter.Format(time.RFC3339))
-	case err != nil:
-		return "", problemf(WrongKey, "no root of the policy issued certificate %s for code signing: %s", subject, err)
 	case leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageCodeSigning):
 		return "", problemf(WrongKey, "certificate %s is not for digital signatures of code", subject)
 	case !p.expiry.IsZero() && now.After(p.expiry):
@@ -185,6 +182,16 @@ func (r *Rule) verifyChain(p *Proof, now time.Time) (string, *Problem) {
 		return "", problemf(WrongIdentity, "certificate %s has none of the identities of the rule", subject)
 	}
 	return "notation certificate " + subject, nil
+}
+
+// chainProblem explains why a chain does not lead to a root.
+func chainProblem(subject string, err error) *Problem {
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		c := invalid.Cert
+		return problemf(Expired, "certificate %s is valid from %s to %s", c.Subject, c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339))
+	}
+	return problemf(WrongKey, "no root of the policy issued certificate %s for code signing: %s", subject, err)
 }
 
 // ParseRoots reads certificates in PEM.

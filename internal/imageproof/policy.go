@@ -71,6 +71,11 @@ func (r *Rule) check() error {
 			return err
 		}
 	}
+	return r.checkTrust()
+}
+
+// checkTrust returns why the keys and roots do not fit together, or nil.
+func (r *Rule) checkTrust() error {
 	trusts := len(r.Keys) > 0 || len(r.Roots) > 0
 	switch {
 	case trusts && r.AcceptUnsigned:

@@ -42,10 +42,10 @@ const (
 )
 
 const (
-	// MaxSignature bounds the document of a signature in bytes, MaxDocument that of an
-	// attestation. A larger attestation is carried, and its signer is not determined.
+	// MaxSignature bounds the document of a signature in bytes.
 	MaxSignature = 1 << 20
-	MaxDocument  = 8 << 20
+	// MaxDocument bounds that of an attestation. A larger one is carried, and its signer is not determined.
+	MaxDocument = 8 << 20
 	// maxSubjects, maxSignatures and maxChain bound lists in documents.
 	maxSubjects   = 1024
 	maxSignatures = 64

@@ -67,8 +67,9 @@ computer, to list its images. They come from the registries in their names, or f
 Without --platform the bundle is for the platform of this computer.
 
 --verify POLICY refuses images whose signature by cosign (with a key) or notation is missing or wrong, before a byte is
-copied; a file of kind ImageProofPolicy has a rule for each repository. --with-proofs carries the signatures, SBOMs and provenance that registries and layouts have for the
-images, in the payload image-proofs; --verify includes it. Nodes do not store that payload.
+copied. The policy is a file of kind ImageProofPolicy with rules for repositories. --with-proofs carries the signatures,
+SBOMs and provenance of the images, which registries and layouts have, in the payload image-proofs. --verify includes it.
+Nodes do not store that payload.
 
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
 The next run with the same sources continues an interrupted one.`

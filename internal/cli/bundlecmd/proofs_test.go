@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/big"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -24,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -330,5 +333,136 @@ func TestSBOM(t *testing.T) {
 	}
 	if r := refit(t, "bundle", "inspect", "b", "--sbom", "-o", "json"); r.code != console.ExitUsage {
 		t.Errorf("exit %d", r.code)
+	}
+}
+
+// The policy in the documentation is read as it stands.
+func TestShownPolicy(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/how-to/trust-and-approve.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(page), "apiVersion: refit.dev/imageproofpolicy/v1\n")
+	text, _, end := strings.Cut(text, "```")
+	if !ok || !end {
+		t.Fatal("the page shows no policy")
+	}
+	s := newProofSite(t)
+	s.newKey("os.pub")
+	s.must(os.WriteFile("vendor-ca.pem", certificate(t), 0o644))
+	p, err := parsePolicy([]byte("apiVersion: refit.dev/imageproofpolicy/v1\n"+text), ".")
+	s.must(err)
+	if len(p.Rules) != 4 || !p.Rules[1].EachPlatform || len(p.Rules[2].Roots) != 1 || !p.Rules[3].AcceptUnsigned {
+		t.Errorf("got %+v", p.Rules)
+	}
+}
+
+func certificate(t *testing.T) []byte {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, k.Public(), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// A registry that lists artifacts without end, or an image whose documents are cut or changed,
+// ends the command with an error that names the image; memory and time are bounded.
+func TestHostileRegistries(t *testing.T) {
+	var answer func(w http.ResponseWriter, r *http.Request) bool
+	s := newProofSite(t)
+	d := s.push("team/app:1")
+	s.tag("team/app", d, s.signature(s.key, s.host+"/team/app", d))
+	real := s.host
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if answer != nil && answer(w, r) {
+			return
+		}
+		resp, err := http.Get("http://" + real + r.URL.Path)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		for k, v := range resp.Header {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	}))
+	t.Cleanup(proxy.Close)
+	s.host = strings.TrimPrefix(proxy.URL, "http://")
+	s.policy("- images: HOST/*\n  signedAs: ['" + real + "/*']\n  cosign: {keys: [{file: release.pub}]}\n")
+	source := "docker://" + s.host + "/team/app:1"
+	if r := s.create("--verify", "policy.yaml", source); r.code != console.ExitOK {
+		t.Fatalf("exit %d: %s", r.code, r.err)
+	}
+	s.must(os.Remove("b"))
+	referrers := func(body func(io.Writer)) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/referrers/") {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+			body(w)
+			return true
+		}
+	}
+	for name, a := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"many": referrers(func(w io.Writer) {
+			one := fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":%q}`, d)
+			fmt.Fprintf(w, `{"schemaVersion":2,"manifests":[%s%s]}`, strings.Repeat(one+",", 300), one)
+		}),
+		"endless": referrers(func(w io.Writer) {
+			for range 64 {
+				if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil {
+					return
+				}
+			}
+		}),
+		"changed document": func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/blobs/") || r.Header.Get("Range") != "" {
+				return false
+			}
+			_, _ = w.Write([]byte("other bytes"))
+			return true
+		},
+	} {
+		answer = a
+		if r := s.create("--verify", "policy.yaml", source); r.code == console.ExitOK {
+			t.Errorf("%s: accepted", name)
+		}
+		if _, err := os.Stat("b"); err == nil {
+			t.Errorf("%s: a bundle was written", name)
+		}
+	}
+}
+
+// An OCI image layout in a directory has signatures as referrers or under the tags of cosign.
+func TestSignaturesInLayouts(t *testing.T) {
+	s := newProofSite(t)
+	img, err := random.Image(500, 1)
+	s.must(err)
+	d, err := img.Digest()
+	s.must(err)
+	p, err := layout.Write("layout", empty.Index)
+	s.must(err)
+	name := func(n string) layout.Option {
+		return layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": n})
+	}
+	s.must(p.AppendImage(img, name("registry.example/app:1")))
+	tag := strings.Replace(d.String(), ":", "-", 1) + ".sig"
+	s.must(p.AppendImage(s.signature(s.key, "registry.example/app", d.String()), name("registry.example/app:"+tag)))
+	s.policy("- images: '*'\n  cosign: {keys: [{file: release.pub}]}\n")
+	if r := s.create("--verify", "policy.yaml", "oci:layout:registry.example/app:1"); r.code != console.ExitOK {
+		t.Fatalf("exit %d: %s", r.code, r.err)
+	}
+	if v := s.inspect(); len(v.Images) != 1 || len(v.Proofs) != 1 || v.Proofs[0].Signer == "" {
+		t.Errorf("got %+v", v)
 	}
 }

@@ -193,11 +193,11 @@ func proofPayload(f *os.File) (*payloadRoot, error) {
 	s := openFileStore{f, size}
 	pl := &payloadRoot{name: imageproof.PayloadName, mode: 0o644, size: size, store: s, explicit: true}
 	r, _ := s.Open(context.Background(), ocispec.Descriptor{})
-	pl.digest, err = sumOf(r)
+	pl.digest, err = digestOfReader(r)
 	return pl, err
 }
 
-func sumOf(r io.Reader) (string, error) {
+func digestOfReader(r io.Reader) (string, error) {
 	h := digest.SHA256.Digester()
 	_, err := io.Copy(h.Hash(), r)
 	return h.Digest().String(), err
