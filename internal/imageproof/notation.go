@@ -57,7 +57,7 @@ func parseJWS(content []byte) (*Proof, error) {
 		return nil, problemf(Damaged, "the JWS envelope is not JSON: %s", err)
 	}
 	p := &Proof{Format: FormatNotation, Kind: KindSignature, message: []byte(e.Protected + "." + e.Payload)}
-	sig, err := base64.RawURLEncoding.DecodeString(e.Signature)
+	sig, err := base64.RawURLEncoding.Strict().DecodeString(e.Signature)
 	if err != nil || len(sig) == 0 {
 		return nil, problemf(Damaged, "the JWS envelope has no signature in base64url")
 	}
@@ -73,7 +73,7 @@ func parseJWS(content []byte) (*Proof, error) {
 
 func (p *Proof) readProtected(text string) error {
 	var h protected
-	raw, err := base64.RawURLEncoding.DecodeString(text)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(raw, &h)
 	}
@@ -110,7 +110,7 @@ func (p *Proof) readTarget(text string) error {
 			Digest string `json:"digest"`
 		} `json:"targetArtifact"`
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(text)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(raw, &t)
 	}

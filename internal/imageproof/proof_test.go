@@ -97,8 +97,9 @@ func TestEveryChangedByteIsRefused(t *testing.T) {
 				accepted++
 			}
 		}
-		// Members that nothing signs may change: media type, hint, key ID and their names.
-		if limit := map[string]int{"cosign": 0, "sigstore": 140, "notation": 0}[name]; accepted > limit {
+		// Members that nothing signs may change: media type, hint, key ID and their names. So may the
+		// unused bits of the last character of a certificate in base64: the certificate is the same.
+		if limit := map[string]int{"cosign": 0, "sigstore": 140, "notation": 1}[name]; accepted > limit {
 			t.Errorf("%s: %d changed bytes were accepted, want at most %d", name, accepted, limit)
 		}
 	}
