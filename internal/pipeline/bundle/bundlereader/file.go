@@ -40,14 +40,17 @@ func Open(r io.ReaderAt, size int64) (*File, error) { return OpenOf("", r, size)
 func OpenOf(digest string, r io.ReaderAt, size int64) (*File, error) {
 	h, err := bundle.ReadHeader(header(r), digest)
 	if err != nil {
-		return nil, err
+		return nil, orDelta(r, err)
 	}
 	return &File{r: r, size: size, h: h}, nil
 }
 
 // Summary is what a bundle says of itself, without its chunk table: it takes little
 // memory, for any content of r.
-func Summary(r io.ReaderAt) (*bundle.Header, error) { return bundle.ReadSummary(header(r)) }
+func Summary(r io.ReaderAt) (*bundle.Header, error) {
+	h, err := bundle.ReadSummary(header(r))
+	return h, orDelta(r, err)
+}
 
 // SummaryPath is Summary of a bundle at a path, as OpenPath takes it. wrongSize is
 // what CheckSize says of it.

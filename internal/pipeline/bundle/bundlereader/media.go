@@ -122,12 +122,18 @@ type medium struct {
 	// stopped returns why the search must end before everything was read; nil: it never must.
 	stopped func() error
 	parts   partPool
+	// delta says that the medium itself is a delta.
+	delta error
 }
 
 // openMedium finds the file systems of a device or an image file: one at its start, and those of
 // its partitions. A partition table next to a file system counts too, as on hybrid ISO images.
 func openMedium(p string, r io.ReaderAt, size int64) *medium {
 	m := &medium{path: p}
+	if m.delta = deltaError(r); m.delta != nil {
+		m.problem(m.delta)
+		return m
+	}
 	err := m.addVolume(filesystem.Partition{}, r, size)
 	partitions, tableErr := filesystem.Partitions(r, size)
 	if err != nil && tableErr != nil {
@@ -222,10 +228,11 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 	}
 	p := text.CleanLine(m.path + "#" + v.name(name))
 	if raw, err := isBundle(f); err != nil || !raw {
+		if err == nil {
+			err = m.noWhole(f, p, v.name(name), info.Size())
+		}
 		if err != nil {
 			m.problem(err)
-		} else {
-			m.parts.add(f, p, info.Size())
 		}
 		return
 	}
@@ -233,6 +240,15 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 		found.name, found.start = v.name(name), v.start
 		m.found = append(m.found, found)
 	}
+}
+
+// noWhole adds a file that is no whole bundle but may be a part. The error says that it is a delta.
+func (m *medium) noWhole(f io.ReaderAt, path, name string, size int64) error {
+	if err := deltaError(f); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	m.parts.add(f, path, size)
+	return nil
 }
 
 // foundIn describes a bundle that begins with the first byte of r. ok is false if it is none.
@@ -293,6 +309,9 @@ func (m *medium) noBundle() error {
 	reasons = append(reasons, m.problems...)
 	if len(reasons) == 0 {
 		return bundle.ErrNotBundle
+	}
+	if len(m.volumes) == 0 && m.delta != nil {
+		return m.delta
 	}
 	return fmt.Errorf("%w: %s", bundle.ErrNotBundle, strings.Join(reasons, "; "))
 }
