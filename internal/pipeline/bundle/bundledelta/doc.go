@@ -1,0 +1,15 @@
+// Package bundledelta writes what one bundle needs more than another, and makes the full bundle
+// from the two.
+//
+// Promise: Restore gives the bytes of the bundle that Create read, signatures included, or no
+// file under that name. Every chunk and blob is compared with the header of the target while it
+// is written, and that header has the digest that the delta names. So a delta needs no signature
+// of its own: the restored bundle is trusted as any other. Memory has a bound that does not depend
+// on the input; unpacked blobs of the base are on disk, in files without a name.
+//
+// A blob of the target is a blob of the base, bytes, or a patch of up to four unpacked blobs of the
+// base. A layer in gzip is patched only if Create packed it again to the same bytes.
+//
+// Inputs: bundlereader.File, the path of a delta. Outputs: a file, errors that name the part and
+// what to do. Callers: the CLI. The format is docs/reference/delta-format.md.
+package bundledelta

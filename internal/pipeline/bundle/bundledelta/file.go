@@ -1,0 +1,265 @@
+package bundledelta
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+)
+
+// Delta is an opened delta: its preamble, the header of its target and the plan are checked.
+type Delta struct {
+	r      io.ReaderAt
+	c      io.Closer
+	pre    preamble
+	target *bundle.Header
+	plan   plan
+	// at is where the data of each piece begins.
+	at []int64
+}
+
+// Kinds of a blob in a delta.
+const (
+	KindCopied  = "copied"  // a blob of the base has the same bytes
+	KindPatched = "patched" // from blobs of the base
+	KindNew     = "new"     // the delta has it whole
+)
+
+// IsDelta reports whether the file at a path begins as a delta does.
+func IsDelta(path string) bool {
+	f, err := fsutil.OpenRegular(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return bundlereader.BeginsDelta(f)
+}
+
+// OpenPath opens a delta in a file. Close it.
+func OpenPath(path string) (*Delta, error) {
+	f, err := fsutil.OpenRegular(path)
+	if err != nil {
+		return nil, fmt.Errorf("open delta: %w", err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open delta: %w", err)
+	}
+	d, err := Open(f, st.Size())
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	d.c = f
+	return d, nil
+}
+
+// Open opens a delta of size bytes. Errors: *DamagedError, *TooNewError, that it is none, those
+// of the target's header.
+func Open(r io.ReaderAt, size int64) (*Delta, error) {
+	b := make([]byte, preambleSize)
+	n, err := r.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	d := &Delta{r: r}
+	if d.pre, err = parsePreamble(b[:n]); err != nil {
+		return nil, err
+	}
+	if want := d.pre.fileSize(); size != want {
+		return nil, damaged("file", "has %d bytes, %d were written: copy it again", size, want)
+	}
+	if err := d.readHeader(); err != nil {
+		return nil, err
+	}
+	return d, d.readPlan()
+}
+
+// Close closes what OpenPath opened.
+func (d *Delta) Close() error {
+	if d.c == nil {
+		return nil
+	}
+	return d.c.Close()
+}
+
+// Base is the digest of the base.
+func (d *Delta) Base() string { return d.pre.Base }
+
+// Target is the header of the bundle that the delta makes.
+func (d *Delta) Target() *bundle.Header { return d.target }
+
+// Size is the size of the delta in bytes.
+func (d *Delta) Size() int64 { return d.pre.fileSize() }
+
+// Blob says what blob i of the target costs in the delta, in bytes, and its kind.
+func (d *Delta) Blob(i int) (cost int64, kind string) {
+	p := d.plan.pieces[i]
+	switch {
+	case p.Copy != nil:
+		kind = KindCopied
+	case p.Patch != nil:
+		kind = KindPatched
+	default:
+		kind = KindNew
+	}
+	return p.length(), kind
+}
+
+// SpoolSize is how many bytes of unpacked blobs Restore has on disk at a time, at most.
+func (d *Delta) SpoolSize() int64 {
+	var most int64
+	for _, p := range d.plan.pieces {
+		if p.Patch != nil {
+			most = max(most, p.Patch.oldSize())
+		}
+	}
+	return most
+}
+
+func (d *Delta) section(at int64, s section) *io.SectionReader {
+	return io.NewSectionReader(d.r, at, s.Length)
+}
+
+// readHeader reads the header of the target. It has the digest that the delta names, else it is
+// not decoded.
+func (d *Delta) readHeader() error {
+	const part = "header of the bundle"
+	in, err := newDecoder(d.section(preambleSize, d.pre.Header))
+	if err != nil {
+		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+	}
+	defer in.Close()
+	sum := sha256.New()
+	limited := io.TeeReader(io.LimitReader(in, d.pre.Header.Size+1), sum)
+	h, err := bundle.ReadHeader(limited, d.pre.Target)
+	if err != nil {
+		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+	}
+	rest, err := io.Copy(io.Discard, limited)
+	switch {
+	case err != nil:
+		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+	case rest > 0 || h.HeaderSize() != d.pre.Header.Size || h.FileSize() != d.pre.Size:
+		return damaged(part, "has another size than the preamble says")
+	case bundle.FormatDigest([sha256.Size]byte(sum.Sum(nil))) != d.pre.Header.Digest:
+		return damaged(part, "has another digest than the preamble says")
+	}
+	d.target = h
+	return nil
+}
+
+func (d *Delta) readPlan() error {
+	const part = "plan"
+	in, err := newDecoder(d.section(preambleSize+d.pre.Header.Length+d.pre.Data.Length, d.pre.Plan))
+	if err != nil {
+		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+	}
+	defer in.Close()
+	sum := sha256.New()
+	limited := io.TeeReader(io.LimitReader(in, d.pre.Plan.Size+1), sum)
+	lines := bufio.NewReaderSize(limited, maxPlanLine)
+	if err := d.decodePlan(lines); err != nil {
+		return &DamagedError{Part: part, Found: "cannot be decoded", Err: err}
+	}
+	if rest, err := io.Copy(io.Discard, lines); err != nil || rest > 0 {
+		return &DamagedError{Part: part, Found: "more lines than blobs", Err: err}
+	}
+	if bundle.FormatDigest([sha256.Size]byte(sum.Sum(nil))) != d.pre.Plan.Digest {
+		return damaged(part, "has another digest than the preamble says")
+	}
+	return nil
+}
+
+// decodePlan reads a line for each blob of the target.
+func (d *Delta) decodePlan(lines *bufio.Reader) error {
+	if err := decodeLine(lines, &d.plan.planHead); err != nil {
+		return err
+	}
+	at := preambleSize + d.pre.Header.Length
+	end := at + d.pre.Data.Length
+	for i, blob := range d.target.Metadata.Blobs {
+		var p piece
+		err := decodeLine(lines, &p)
+		if err == nil {
+			err = p.check()
+		}
+		if err != nil {
+			return fmt.Errorf("blob %d: %w", i, err)
+		}
+		if p.length() > end-at {
+			return fmt.Errorf("blob %d: more data than the delta has", i)
+		}
+		if p.Patch != nil && p.Patch.Gzip == nil && p.Patch.Size != blob.Size {
+			return fmt.Errorf("blob %d: has %d bytes, a patch makes %d", i, blob.Size, p.Patch.Size)
+		}
+		d.at = append(d.at, at)
+		at += p.length()
+		d.plan.pieces = append(d.plan.pieces, p)
+	}
+	if at != end {
+		return errors.New("less data than the delta has")
+	}
+	return nil
+}
+
+func decodeLine(r *bufio.Reader, into any) error {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return fmt.Errorf("line cut or above %d bytes: %w", maxPlanLine, err)
+	}
+	return json.Unmarshal(line, into)
+}
+
+// Verify reads the whole delta and compares it with its digests. The bytes of the target are
+// verified when it is restored.
+func (d *Delta) Verify(ctx context.Context, progress func(done, total int64)) error {
+	r := d.section(preambleSize+d.pre.Header.Length, d.pre.Data)
+	sum, buf := sha256.New(), make([]byte, 1<<20)
+	for done := int64(0); done < d.pre.Data.Length; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := r.Read(buf)
+		sum.Write(buf[:n])
+		if done += int64(n); progress != nil {
+			progress(done, d.pre.Data.Length)
+		}
+		if err != nil && (!errors.Is(err, io.EOF) || done < d.pre.Data.Length) {
+			return &DamagedError{Part: "data", Found: fmt.Sprintf("cannot be read after %d bytes", done), Err: err}
+		}
+	}
+	if bundle.FormatDigest([sha256.Size]byte(sum.Sum(nil))) != d.pre.Data.Digest {
+		return damaged("data", "has another digest than the preamble says: copy the file again")
+	}
+	return nil
+}
+
+// spoolFile is a file without a name, gone with the process. File systems without such files
+// give it one for a moment.
+func spoolFile(dir string) (*os.File, error) {
+	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
+		return os.NewFile(uintptr(fd), filepath.Join(dir, "(unpacked)")), nil
+	}
+	f, err := os.CreateTemp(dir, ".refit-delta-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

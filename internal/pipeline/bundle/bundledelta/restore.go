@@ -1,0 +1,325 @@
+package bundledelta
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+)
+
+// Restore makes the target of a delta of its base, in the file out. The file gets its name when
+// all its bytes are verified and on disk. progress (may be nil) gets bytes of the target.
+// Errors: *BaseError, *DamagedError, *bundlewriter.SpaceError, *bundle.CorruptError of the base.
+func Restore(ctx context.Context, base *bundlereader.File, d *Delta, out string, progress func(done, total int64)) error {
+	if found := base.Header().Digest; found != d.Base() {
+		return &BaseError{Found: found, Want: d.Base(), Target: d.target.Digest}
+	}
+	if err := checkBase(base); err != nil {
+		return err
+	}
+	if err := checkRefs(base.Header(), d); err != nil {
+		return err
+	}
+	if err := checkRoom(out, d.target.FileSize()+d.SpoolSize()); err != nil {
+		return err
+	}
+	o, err := newOutput(out)
+	if err != nil {
+		return err
+	}
+	if progress == nil {
+		progress = func(int64, int64) {}
+	}
+	r := &restorer{ctx: ctx, base: base, d: d, out: o.File, dir: filepath.Dir(out), progress: progress}
+	err = r.all()
+	r.drop()
+	if err == nil {
+		err = o.commit()
+	}
+	if err = o.finish(err); err != nil {
+		return fmt.Errorf("restore %s: %w", out, err)
+	}
+	return nil
+}
+
+// checkRefs checks that the base has the blobs that the delta names.
+func checkRefs(base *bundle.Header, d *Delta) error {
+	blobs := base.Metadata.Blobs
+	for i, p := range d.plan.pieces {
+		switch {
+		case p.Copy != nil:
+			if *p.Copy >= len(blobs) || blobs[*p.Copy].Digest != d.target.Metadata.Blobs[i].Digest {
+				return damaged("plan", "blob %d is not blob %d of the base", i, *p.Copy)
+			}
+		case p.Patch != nil:
+			for _, r := range p.Patch.Refs {
+				if r.Blob >= len(blobs) || r.Packed == "" && r.Size != blobs[r.Blob].Size {
+					return damaged("plan", "blob %d needs a blob %d of %d bytes, the base has none", i, r.Blob, r.Size)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+type restorer struct {
+	ctx      context.Context
+	base     *bundlereader.File
+	d        *Delta
+	out      *os.File
+	dir      string
+	progress func(done, total int64)
+	// old has the unpacked refs.
+	old  *os.File
+	refs []ref
+}
+
+func (r *restorer) drop() {
+	if r.old != nil {
+		r.old.Close()
+	}
+	r.old, r.refs = nil, nil
+}
+
+func (r *restorer) all() error {
+	h := r.d.target
+	if _, err := r.out.WriteAt(h.Raw, 0); err != nil {
+		return err
+	}
+	for i := range h.Metadata.Blobs {
+		if err := r.blob(i); err != nil {
+			return err
+		}
+	}
+	return r.out.Truncate(h.FileSize()) // the end of the archive is zeros
+}
+
+// blob writes a blob with its tar header. What follows it up to the next one is zeros.
+func (r *restorer) blob(i int) error {
+	h := r.d.target
+	blob := h.Metadata.Blobs[i]
+	head := bundle.TarHeader(bundle.BlobPath(blob.Digest), blob.Size)
+	at := h.BlobOffset(i)
+	if _, err := r.out.WriteAt(head[:], at-bundle.BlockSize); err != nil {
+		return err
+	}
+	w := newBlobWriter(r, i)
+	p := r.d.plan.pieces[i]
+	var err error
+	switch {
+	case p.Copy != nil:
+		err = r.copy(w, *p.Copy)
+	case p.Data != nil:
+		err = r.data(w, r.d.at[i], *p.Data)
+	default:
+		err = r.patch(w, r.d.at[i], p.Patch)
+	}
+	if err == nil {
+		err = w.finish()
+	}
+	if err != nil {
+		return r.describe(i, err)
+	}
+	return nil
+}
+
+// errOther says that what came out is not the blob.
+var errOther = errors.New("other bytes")
+
+// describe names what is wrong: the disk, the base, or the delta.
+func (r *restorer) describe(i int, err error) error {
+	var corrupt *bundle.CorruptError
+	switch {
+	case errors.As(err, &corrupt):
+		return fmt.Errorf("base: %w", err)
+	case fsutil.IsFull(err), r.ctx.Err() != nil, errors.Is(err, os.ErrClosed):
+		return err
+	}
+	h := r.d.target
+	e := &DamagedError{Part: fmt.Sprintf("blob %s of %s", h.Metadata.Blobs[i].Digest, h.UserOf(i)), Found: "cannot be made", Err: err}
+	p := r.d.plan.pieces[i]
+	if errors.Is(err, errOther) && p.Patch != nil && p.Patch.Gzip != nil {
+		e.Found = fmt.Sprintf("cannot be made. If refit bundle verify finds no damage, gzip packs it otherwise here (%s) than where the delta was made (%.200q). Use that refit, or make the delta with this one", tools(), r.d.plan.Tools)
+	}
+	return e
+}
+
+// copy takes a blob of the base as it is; its bytes are compared with the target's chunks.
+func (r *restorer) copy(w io.Writer, blob int) error {
+	_, err := io.CopyBuffer(w, r.base.Blob(blob), make([]byte, bufferSize))
+	return err
+}
+
+func (r *restorer) data(w io.Writer, at, length int64) error {
+	in, err := newDecoder(io.NewSectionReader(r.d.r, at, length))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_, err = io.CopyBuffer(w, in, make([]byte, bufferSize))
+	return err
+}
+
+func (r *restorer) patch(w io.Writer, at int64, p *patch) error {
+	if err := r.unpackRefs(p.Refs); err != nil {
+		return err
+	}
+	var in [3]io.ReadCloser
+	for i, length := range []int64{p.Control, p.Diff, p.Extra} {
+		z, err := newDecoder(io.NewSectionReader(r.d.r, at, length))
+		if err != nil {
+			return err
+		}
+		defer z.Close()
+		in[i], at = z, at+length
+	}
+	var g *gzipWriter
+	if p.Gzip != nil {
+		var err error
+		if g, err = newGzipWriter(w, p.Gzip); err != nil {
+			return err
+		}
+		w = g
+	}
+	a := &patcher{control: bufio.NewReader(in[0]), diff: in[1], extra: in[2], old: r.old, oldSize: p.oldSize(), size: p.Size, out: w}
+	if err := a.apply(); err != nil || g == nil {
+		return err
+	}
+	return g.Close()
+}
+
+// unpackRefs puts blobs of the base in a row on disk. Those of the blob before may be there.
+func (r *restorer) unpackRefs(refs []ref) error {
+	if r.old != nil && slices.Equal(r.refs, refs) {
+		return nil
+	}
+	r.drop()
+	f, err := spoolFile(r.dir)
+	if err != nil {
+		return err
+	}
+	r.old = f
+	for _, ref := range refs {
+		if err := unpackTo(r.ctx, f, r.base, ref.Blob, ref.Packed, ref.Size); err != nil {
+			return err
+		}
+	}
+	r.refs = refs
+	return nil
+}
+
+// unpackTo writes an unpacked blob of the base to w. It has size bytes, else that is an error.
+func unpackTo(ctx context.Context, w io.Writer, f *bundlereader.File, blob int, packed string, size int64) error {
+	in, err := unpack(withContext{ctx, f.Blob(blob)}, packed)
+	if err != nil {
+		return fmt.Errorf("unpack blob %s of the base: %w", f.Header().Metadata.Blobs[blob].Digest, err)
+	}
+	defer in.Close()
+	n, err := io.CopyBuffer(w, io.LimitReader(in, size+1), make([]byte, bufferSize))
+	if err == nil && n != size {
+		err = fmt.Errorf("has %d bytes or more, %d are expected", n, size)
+	}
+	if err != nil {
+		return fmt.Errorf("unpack blob %s of the base: %w", f.Header().Metadata.Blobs[blob].Digest, err)
+	}
+	return nil
+}
+
+// withContext is a reader that stops when its context ends.
+type withContext struct {
+	ctx context.Context //nolint:containedctx // as long as the reader
+	r   io.Reader
+}
+
+func (w withContext) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(p)
+}
+
+// blobWriter writes a blob to its place and compares each chunk, then the whole.
+type blobWriter struct {
+	r     *restorer
+	blob  int
+	at    int64 // in the file
+	left  int64 // of the blob
+	chunk int   // number of the next chunk that ends
+	room  int64 // of the current chunk
+	sum   hash.Hash
+	whole hash.Hash // nil if one chunk is all
+}
+
+func newBlobWriter(r *restorer, i int) *blobWriter {
+	h := r.d.target
+	first, n := h.Chunks.OfBlob(i)
+	size := h.Metadata.Blobs[i].Size
+	w := &blobWriter{r: r, blob: i, at: h.BlobOffset(i), left: size, chunk: first, sum: sha256.New()}
+	if n > 1 {
+		w.whole = sha256.New()
+	}
+	w.room = min(h.Metadata.ChunkSize, size)
+	return w
+}
+
+func (w *blobWriter) Write(p []byte) (int, error) {
+	if err := w.r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if int64(len(p)) > w.left {
+		return 0, fmt.Errorf("%w: more than %d", errOther, w.r.d.target.Metadata.Blobs[w.blob].Size)
+	}
+	if _, err := w.r.out.WriteAt(p, w.at); err != nil {
+		return 0, err
+	}
+	if w.whole != nil {
+		w.whole.Write(p)
+	}
+	w.at += int64(len(p))
+	for rest := p; len(rest) > 0; {
+		n := min(int64(len(rest)), w.room)
+		w.sum.Write(rest[:n])
+		rest = rest[n:]
+		w.left, w.room = w.left-n, w.room-n
+		if w.room > 0 {
+			break
+		}
+		if err := w.endChunk(); err != nil {
+			return 0, err
+		}
+	}
+	w.r.progress(w.at, w.r.d.target.FileSize())
+	return len(p), nil
+}
+
+func (w *blobWriter) endChunk() error {
+	h := w.r.d.target
+	if want := h.Chunks.Chunk(w.chunk).Digest; [sha256.Size]byte(w.sum.Sum(nil)) != want {
+		return fmt.Errorf("%w: found sha256:%x, expected sha256:%x in a chunk that ends at offset %d", errOther, w.sum.Sum(nil), want, w.at)
+	}
+	w.sum.Reset()
+	w.chunk++
+	w.room = min(h.Metadata.ChunkSize, w.left)
+	return nil
+}
+
+func (w *blobWriter) finish() error {
+	blob := w.r.d.target.Metadata.Blobs[w.blob]
+	if w.left > 0 {
+		return fmt.Errorf("%w: %d are missing", errOther, w.left)
+	}
+	if w.whole != nil && bundle.FormatDigest([sha256.Size]byte(w.whole.Sum(nil))) != blob.Digest {
+		return fmt.Errorf("%w: the whole blob has digest sha256:%x", errOther, w.whole.Sum(nil))
+	}
+	return nil
+}
