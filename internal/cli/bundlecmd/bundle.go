@@ -24,7 +24,7 @@ func New(a *inputs.Access) *cobra.Command {
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newSplit(), newExtract(), newServe())
+	c.AddCommand(newCreate(a), newImages(), newInspect(), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newSplit(), newRestore(), newExtract(), newServe())
 	return c
 }
 

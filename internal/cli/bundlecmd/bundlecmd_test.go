@@ -185,7 +185,6 @@ func TestUsageErrors(t *testing.T) {
 		{"bundle create --output b --key none oci:layout", "no such file"},
 		{"bundle create --output b --unsigned", "no source: name at least one"},
 		{"bundle create --output b --unsigned cluster:", "not available yet"},
-		{"bundle create --output b --unsigned --base x oci:layout", "not available yet"},
 		{"bundle create --output b --unsigned --group x oci:layout", "GROUP=PATTERN"},
 		{"bundle create --output b --unsigned oci:layout:v9", "no image called"},
 		{"bundle inspect keys/none", "no such file"},

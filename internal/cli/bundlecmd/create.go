@@ -72,13 +72,18 @@ SBOMs and provenance of the images, which registries and layouts have, in the pa
 Nodes do not store that payload.
 
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
-The next run with the same sources continues an interrupted one.`
+The next run with the same sources continues an interrupted one.
+
+--base OLD writes a delta: a small file for sites that have the bundle OLD. There refit bundle restore makes the full bundle of
+both, bit by bit as without --base. The digest and the signature are those of the full bundle. Nodes take only full bundles.
+The command makes the full bundle in FILE` + fullSuffix + ` first, and removes it when the delta is complete. Of a bundle that you have,
+the source bundle:FILE makes the same bundle again, if its name, version, groups and key are given again.`
 
 type createFlags struct {
 	output, key, format string
 	unsigned            bool
 	groups              []string
-	have, base          string
+	base                string
 	policy              string
 	lint                lintFlags
 	tracks              trackSources
@@ -96,7 +101,8 @@ func newCreate(a *inputs.Access) *cobra.Command {
 		Short: "Create a bundle from image layouts, archives, registries, manifests and charts",
 		Long:  createLong,
 		Example: "  refit bundle create --output k8s.bundle --key refit.key kubernetes:v1.36.3 --kubernetes-from release --kubernetes-images docker://mirror.example/k8s\n" +
-			"  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm",
+			"  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm\n" +
+			"  refit bundle create --base old.bundle --output k8s.delta --key refit.key kubernetes:v1.36.3",
 		RunE: func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
 	}
 	fl := c.Flags()
@@ -118,10 +124,7 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	f.kubernetes.add(fl)
 	f.objects.add(fl)
 	f.lint.add(fl)
-	fl.StringVar(&f.have, "have", "", "not available yet")
-	fl.StringVar(&f.base, "base", "", "not available yet")
-	_ = fl.MarkHidden("have")
-	_ = fl.MarkHidden("base")
+	fl.StringVar(&f.base, "base", "", "bundle that the site has: write a delta, of which refit bundle restore makes the full bundle there")
 	return c
 }
 
@@ -142,21 +145,41 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	// What is copied is not on the heap: to collect often costs little and keeps refit small.
 	defer debug.SetGCPercent(debug.SetGCPercent(createGC))
-	bar := newProgress(c.ErrOrStderr(), "creating")
-	h, err := bundlewriter.Create(c.Context(), f.output, f.opts, bar.set)
-	bar.finish(err == nil)
-	if err != nil {
-		if _, e := os.Stat(f.output + bundlewriter.PartialSuffix); e == nil {
-			fmt.Fprintf(c.ErrOrStderr(), "copied data is in %s; the next run with the same sources continues\n", f.output+bundlewriter.PartialSuffix)
+	if f.base != "" {
+		base, err := openBundle(f.base)
+		if err != nil {
+			return err
 		}
-		return withExitCode(err)
+		defer base.Close()
+		if _, err := f.write(c, f.output+fullSuffix); err != nil {
+			return err
+		}
+		return f.createDelta(c, base, f.output+fullSuffix)
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %s, %s, %s\n", f.output, h.Metadata.Name, h.Metadata.Version,
-		text.Count(len(h.Metadata.Images), "image"), text.Count(len(h.Metadata.Payloads), "payload"), explain.Bytes(h.FileSize()))
+	h, err := f.write(c, f.output)
+	if err != nil {
+		return err
+	}
 	if console.IsTable(f.format) {
 		return printf(c, "%s\n", h.Digest)
 	}
 	return render.Value(c.OutOrStdout(), f.format, viewOf(h))
+}
+
+// write writes the full bundle to a path.
+func (f *createFlags) write(c *cobra.Command, path string) (*bundle.Header, error) {
+	bar := newProgress(c.ErrOrStderr(), "creating")
+	h, err := bundlewriter.Create(c.Context(), path, f.opts, bar.set)
+	bar.finish(err == nil)
+	if err != nil {
+		if _, e := os.Stat(path + bundlewriter.PartialSuffix); e == nil {
+			fmt.Fprintf(c.ErrOrStderr(), "copied data is in %s; the next run with the same sources continues\n", path+bundlewriter.PartialSuffix)
+		}
+		return nil, withExitCode(err)
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s, %s, %s, %s\n", path, h.Metadata.Name, h.Metadata.Version,
+		text.Count(len(h.Metadata.Images), "image"), text.Count(len(h.Metadata.Payloads), "payload"), explain.Bytes(h.FileSize()))
+	return h, nil
 }
 
 // expand replaces the sources that stand for others.
@@ -187,8 +210,6 @@ func (f *createFlags) expand(c *cobra.Command, sources []string) ([]string, erro
 
 func (f *createFlags) check() error {
 	switch {
-	case f.have != "" || f.base != "":
-		return console.UsageErrorf("--have and --base (bundles without the images of a site) are not available yet")
 	case f.output == "":
 		return console.UsageErrorf("--output FILE is missing: name the file to write")
 	case f.key == "" && !f.unsigned:

@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundledelta"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -28,7 +29,7 @@ func newInspect() *cobra.Command {
 		Use: "inspect FILE", Short: "Show the content of a bundle, from its header only",
 		Long: `Show the content of a bundle file or device. The command reads and checks only the header, and signatures and documents of
 images if the bundle carries them. It lists signatures of the bundle and does not verify them; refit bundle verify verifies
-signatures and blobs.
+signatures and blobs. Of a delta, it shows its base, the bundle that it makes, and what each image costs.
 
 --verify POLICY verifies the signatures of images that the bundle carries by a policy of yours, without a registry. Exit code 6
 if the policy refuses an image. --sbom prints the images and payloads with their digests as SPDX 2.3 in JSON.
@@ -54,6 +55,12 @@ func (f *inspectFlags) run(c *cobra.Command, path string) error {
 	}
 	if f.sbom && (f.policy != "" || c.Flags().Changed("output")) {
 		return console.UsageErrorf("--sbom prints SPDX in JSON: leave out --output and --verify")
+	}
+	if bundledelta.IsDelta(path) {
+		if f.sbom || f.policy != "" {
+			return console.UsageErrorf("%s is a delta: make the full bundle of it first (refit bundle restore), for --sbom and --verify", path)
+		}
+		return inspectDelta(c, path, *f.format)
 	}
 	h, _, err := bundlereader.SummaryPath(path)
 	if err != nil {

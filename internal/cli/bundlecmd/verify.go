@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundledelta"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/text"
@@ -22,7 +23,7 @@ func newVerify() *cobra.Command {
 	var digest string
 	c := &cobra.Command{
 		Use: "verify FILE (--pub KEY | --digest D)", Short: "Verify the digest or signature of a bundle, and every byte of it",
-		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.\nIf parts are missing, the command verifies those that are there and names the others.\n" + mediaHelp,
+		Long: "Verify that the bundle file or device has digest D, or a signature of one of the keys. Then read it once and verify every byte.\nExit code 6 if a check fails; the message names the image and the blob, or the part of the archive, and the offset.\nOn a device, the command ignores bytes after the bundle's end.\nIf parts are missing, the command verifies those that are there and names the others.\nOf a delta, the command checks the digest or signature of the bundle that it makes, and that the delta is as it was written.\n" + mediaHelp,
 		Args: console.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if digest == "" && len(pubs) == 0 {
@@ -40,13 +41,12 @@ func newVerify() *cobra.Command {
 }
 
 func verify(c *cobra.Command, path, digest string, pubs []string) error {
-	keys := map[string]ed25519.PublicKey{}
-	for _, p := range pubs {
-		k, err := readPublicKey(p)
-		if err != nil {
-			return err
-		}
-		keys[p] = k
+	keys, err := readPublicKeys(pubs)
+	if err != nil {
+		return err
+	}
+	if bundledelta.IsDelta(path) {
+		return verifyDelta(c, path, digest, keys)
 	}
 	f, err := openBundle(path)
 	if err != nil {
@@ -64,6 +64,19 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 		return withExitCode(fmt.Errorf("%s: %w", path, err))
 	}
 	return printf(c, "verified %s %s %s: %s, %d bytes\n", h.Metadata.Name, h.Metadata.Version, h.Digest, text.Count(len(h.Metadata.Images), "image"), h.FileSize())
+}
+
+// readPublicKeys reads keys; their names are the paths.
+func readPublicKeys(paths []string) (map[string]ed25519.PublicKey, error) {
+	keys := map[string]ed25519.PublicKey{}
+	for _, p := range paths {
+		k, err := readPublicKey(p)
+		if err != nil {
+			return nil, err
+		}
+		keys[p] = k
+	}
+	return keys, nil
 }
 
 // checkTrust compares a header with the trusted digest or keys.
