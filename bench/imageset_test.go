@@ -30,6 +30,11 @@ type imageSet struct {
 	dir    string
 	images []ocispec.Descriptor
 	bytes  int64
+	// release 1 is the next version: four of five layers are rebuilt with a new time, and 15% of the
+	// files in them are changed, half of them a little.
+	release int
+	// divide makes the layers smaller; 0 does not.
+	divide int64
 }
 
 // words is what files of a kind are made of, each twice as frequent as the next few.
@@ -100,16 +105,28 @@ func (s *imageSet) layer(name string, size int64) (blob ocispec.Descriptor, diff
 	}
 	tw := tar.NewWriter(io.MultiWriter(z, raw))
 	r := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(name))))
+	changes := rand.New(rand.NewChaCha8(sha256.Sum256([]byte("changes of " + name))))
+	rebuilt, built := s.release > 0 && changes.IntN(5) > 0, int64(1760000000)
+	if rebuilt {
+		built += 86400
+	}
 	for i, left := 0, size; left > 0; i++ {
 		n, kind := 256+r.Int64N(64<<10), r.IntN(3)
 		if i%40 == 0 { // most of the bytes are in a few programs
 			n, kind = 2<<20+r.Int64N(8<<20), 0
 		}
 		n = min(n, left)
-		if err := tw.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/%s/f%05d", name, i), Mode: 0o644, Size: n, ModTime: time.Unix(1760000000, 0)}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/%s/f%05d", name, i), Mode: 0o644, Size: n, ModTime: time.Unix(built, 0)}); err != nil {
 			return blob, "", err
 		}
-		if err := content(tw, kind, n, sha256.Sum256(fmt.Append(nil, name, i))); err != nil {
+		seed, to := fmt.Append(nil, name, i), io.Writer(tw)
+		switch change := changes.IntN(200); {
+		case rebuilt && change < 15:
+			seed = append(seed, "new"...)
+		case rebuilt && change < 30:
+			to = &edited{w: tw, left: 1000}
+		}
+		if err := content(to, kind, n, sha256.Sum256(seed)); err != nil {
 			return blob, "", err
 		}
 		left -= n
@@ -185,7 +202,7 @@ func (s *imageSet) write() error {
 	}
 	var layers []*made
 	add := func(name string, mib int64) *made {
-		m := &made{name: name, size: mib << 20}
+		m := &made{name: name, size: mib << 20 / max(1, s.divide)}
 		layers = append(layers, m)
 		return m
 	}
@@ -236,17 +253,7 @@ func (s *imageSet) write() error {
 		d.Annotations = map[string]string{ocispec.AnnotationRefName: fmt.Sprintf("registry.example/app%02d:1", i), "io.containerd.image.name": fmt.Sprintf("registry.example/app%02d:1", i)}
 		s.images = append(s.images, d)
 	}
-	for name, v := range map[string]any{"oci-layout": ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion},
-		"index.json": ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: s.images}} {
-		text, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.index()
 }
 
 // archive writes the set as one tar, as `ctr image import` wants it: manifests before
