@@ -212,10 +212,7 @@ func (m *medium) directory(v volume, dir string) []string {
 // file checks the beginning of a file: one block first, which rules out most files.
 func (m *medium) file(v volume, name string, e fs.DirEntry) {
 	info, err := e.Info()
-	if err != nil || info.Size() < bundle.BlockSize {
-		return
-	}
-	if m.mustStop() {
+	if err != nil || info.Size() < bundle.BlockSize || m.mustStop() {
 		return
 	}
 	if m.files++; m.files > maxFiles || len(m.found) == maxFound {
@@ -228,12 +225,7 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 	}
 	p := text.CleanLine(m.path + "#" + v.name(name))
 	if raw, err := isBundle(f); err != nil || !raw {
-		if err == nil {
-			err = m.noWhole(f, p, v.name(name), info.Size())
-		}
-		if err != nil {
-			m.problem(err)
-		}
+		m.noWhole(f, p, v.name(name), info.Size(), err)
 		return
 	}
 	if found, ok := foundIn(p, f, info.Size()); ok {
@@ -242,13 +234,18 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 	}
 }
 
-// noWhole adds a file that is no whole bundle but may be a part. The error says that it is a delta.
-func (m *medium) noWhole(f io.ReaderAt, path, name string, size int64) error {
-	if err := deltaError(f); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+// noWhole adds a file that is no whole bundle but may be a part, or says why it is none.
+func (m *medium) noWhole(f io.ReaderAt, path, name string, size int64, err error) {
+	if err == nil {
+		if err = deltaError(f); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if err != nil {
+		m.problem(err)
+		return
 	}
 	m.parts.add(f, path, size)
-	return nil
 }
 
 // foundIn describes a bundle that begins with the first byte of r. ok is false if it is none.
