@@ -74,6 +74,9 @@ var shown = []struct {
 	{"bench/results/create.json", "bundle create, against crane, oras, skopeo and one hash pass", func(v value) string {
 		return fmt.Sprintf("%.2f of the CPU of crane and a hash pass, %.0f MiB", v.get("ratio"), v.get("refitPeakRSSMiB"))
 	}},
+	{"bench/results/delta.json", "the delta of a patch release of Kubernetes", func(v value) string {
+		return fmt.Sprintf("%.3f of the full bundle", value(v.get("kubernetes").(map[string]any)).get("share"))
+	}},
 }
 
 type value map[string]any
