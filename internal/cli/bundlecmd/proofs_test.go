@@ -349,7 +349,7 @@ func TestShownPolicy(t *testing.T) {
 	}
 	s := newProofSite(t)
 	s.newKey("os.pub")
-	s.must(os.WriteFile("vendor-ca.pem", certificate(t), 0o644))
+	s.must(os.WriteFile("vendor-ca.pem", notationRoot(t), 0o644))
 	p, err := parsePolicy([]byte("apiVersion: refit.dev/imageproofpolicy/v1\n"+text), ".")
 	s.must(err)
 	if len(p.Rules) != 4 || !p.Rules[1].EachPlatform || len(p.Rules[2].Roots) != 1 || !p.Rules[3].AcceptUnsigned {
@@ -357,7 +357,7 @@ func TestShownPolicy(t *testing.T) {
 	}
 }
 
-func certificate(t *testing.T) []byte {
+func notationRoot(t *testing.T) []byte {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
