@@ -3,7 +3,7 @@ SHELL := /bin/bash
 GO ?= go
 export CGO_ENABLED ?= 0
 VERSION ?= 0.1.0
-LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/version.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/componentversion.refit=$(VERSION)
 # Without gRPC's debug pages: their text/template makes the linker keep every exported method of the agent.
 TAGS := grpcnotrace
 TOOL := $(GO) tool -modfile=tools/go.mod

@@ -23,9 +23,9 @@ import (
 	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/service"
 	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/text"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // Exit codes, the same as those of refit.
@@ -273,7 +273,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "refit-agent %s (%s)\n", version.Version(), version.Commit())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "refit-agent %s (%s)\n", componentversion.Refit(), componentversion.Commit())
 			return err
 		},
 	}

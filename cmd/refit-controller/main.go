@@ -18,10 +18,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/text"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 func main() {
@@ -61,7 +61,7 @@ func run() error {
 	show := flag.Bool("version", false, "print the version and exit")
 	flag.Parse() // -kubeconfig comes from controller-runtime; without it the pod's own identity is used
 	if *show {
-		fmt.Println(version.Version())
+		fmt.Println(componentversion.Refit())
 		return nil
 	}
 	if len(o.ClusterAPI.Names) == 0 {

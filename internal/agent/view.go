@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/text"
-	"github.com/refit-dev/refit/internal/version"
 )
 
-func agentVersion() string { return version.Version() }
+func agentVersion() string { return componentversion.Refit() }
 
 // Phases of a NodeUpdate.
 const (

@@ -5,10 +5,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/render"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // versionView is what `refit version -o json` prints.
@@ -28,7 +28,7 @@ func newVersion(o *options) *cobra.Command {
 			if err := o.checkOutput(); err != nil {
 				return err
 			}
-			v := versionView{"refit.dev/version/v1", "Version", version.Version(), version.Commit(), bundle.FormatVersion, []int{bundle.FormatVersion}}
+			v := versionView{"refit.dev/version/v1", "Version", componentversion.Refit(), componentversion.Commit(), bundle.FormatVersion, []int{bundle.FormatVersion}}
 			if o.output == render.JSON || o.output == render.YAML {
 				return render.Value(o.Out, o.output, v)
 			}
@@ -45,7 +45,7 @@ func newSelfImage(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "self-image --output DIR", Short: "Build refit's own container image as an OCI layout, reproducibly", Args: cobra.NoArgs, Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
-			name, digest, err := oci.WriteReleaseImage(dir, output, version.Version())
+			name, digest, err := oci.WriteReleaseImage(dir, output, componentversion.Refit())
 			if err != nil {
 				return err
 			}

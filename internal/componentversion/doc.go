@@ -1,5 +1,5 @@
 // Package componentversion parses and compares the versions of Kubernetes and of operating
-// systems.
+// systems, and has the version of this refit.
 //
 // Promise: it is pure. A version of an unknown form is an error that names the text and
 // the known schemes. Comparing versions of two schemes without a common order is an error

@@ -45,12 +45,12 @@ import (
 
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 	"github.com/refit-dev/refit/internal/registry"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // A lease outlives the half minute in which a single control-plane node replaces its API
@@ -190,7 +190,7 @@ func clientConfig(of *rest.Config) *rest.Config {
 	// The API server is near: sending 30,000 objects takes less time than compressing them.
 	cfg.DisableCompression = true
 	cfg.Wrap(reconcilemetrics.Transport)
-	cfg.UserAgent = "refit-controller/" + version.Version()
+	cfg.UserAgent = "refit-controller/" + componentversion.Refit()
 	return cfg
 }
 
@@ -229,7 +229,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 		return err
 	}
 	index := nodeindex.New()
-	release, _, _ := strings.Cut(version.Version(), "-") // a build before a release counts as that release
+	release, _, _ := strings.Cut(componentversion.Refit(), "-") // a build before a release counts as that release
 	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
 	if err := f.Setup(mgr, index, times, nodedistribution.HeaderSource(hs.Changed())); err != nil {
 		return err

@@ -43,7 +43,7 @@ type skewNode struct {
 func programs(t *testing.T, source, version string) string {
 	t.Helper()
 	out := t.TempDir()
-	c := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w -X github.com/refit-dev/refit/internal/version.version="+version,
+	c := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w -X github.com/refit-dev/refit/internal/componentversion.refit="+version,
 		"-o", out+"/", "./cmd/...")
 	c.Dir, c.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := c.CombinedOutput(); err != nil {

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/version"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
 // callTime bounds every call that is not a watch.
@@ -77,7 +77,7 @@ func (c *Client) client() (*rest.RESTClient, error) {
 	gv := v1alpha1.GroupVersion
 	conf.GroupVersion, conf.APIPath = &gv, "/apis"
 	conf.NegotiatedSerializer = c.codec.WithoutConversion()
-	conf.UserAgent = "refit-agent/" + version.Version()
+	conf.UserAgent = "refit-agent/" + componentversion.Refit()
 	conf.QPS, conf.Burst = 5, 10
 	conf.Wrap(func(next http.RoundTripper) http.RoundTripper { return skewTransport{next, &c.clock, time.Now} })
 	r, err := rest.RESTClientFor(conf)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // State is the desired state of this node, with the Contents it names. It is immutable.
@@ -141,7 +141,7 @@ type Contents interface {
 // the same name. It returns a model.UnknownMembersError if a newer controller wrote members that
 // this agent must not ignore.
 func Resolve(ctx context.Context, api Contents, nu *v1alpha1.NodeUpdate, before *State) (*State, error) {
-	w := &State{ReadBy: version.Version(), Generation: nu.Generation, Spec: nu.Spec}
+	w := &State{ReadBy: componentversion.Refit(), Generation: nu.Generation, Spec: nu.Spec}
 	same := before != nil && before.ReadBy == w.ReadBy // another version of the agent ignored other members
 	if same && before.Spec.Pins == w.Spec.Pins {
 		w.Pins = before.Pins
@@ -217,7 +217,7 @@ func readContent(ctx context.Context, api Contents, kind, name string, into any)
 	}
 	var unknown *model.UnknownMembersError
 	if err := model.DecodeContent(text, into); errors.As(err, &unknown) {
-		return fmt.Errorf("content %.12s has %w: the controller is newer than this agent (refit %s), which keeps its previous desired state", name, err, version.Version())
+		return fmt.Errorf("content %.12s has %w: the controller is newer than this agent (refit %s), which keeps its previous desired state", name, err, componentversion.Refit())
 	} else if err != nil {
 		return fmt.Errorf("content %s: %w", name, err)
 	}

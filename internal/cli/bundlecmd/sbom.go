@@ -8,9 +8,9 @@ import (
 	"path"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // noTime is the time of creation of an SBOM: SPDX asks for one, and a bundle has none.
@@ -78,7 +78,7 @@ func sbomOf(h *bundle.Header) spdxDocument {
 	m := h.Metadata
 	d := spdxDocument{Version: "SPDX-2.3", License: "CC0-1.0", ID: documentID, Name: m.Name + "-" + m.Version,
 		Namespace: "https://refit.dev/spdx/bundle/" + strings.TrimPrefix(h.Digest, "sha256:"), DocumentDescribes: []string{bundleID},
-		Creation: spdxCreation{Created: noTime, Creators: []string{"Tool: refit-" + version.Version()},
+		Creation: spdxCreation{Created: noTime, Creators: []string{"Tool: refit-" + componentversion.Refit()},
 			Comment: "A bundle has no time of creation, so that the same contents give the same bytes."}}
 	d.Packages = append(d.Packages, newPackage(bundleID, m.Name, m.Version, h.Digest, "ARCHIVE", ""))
 	d.relate(documentID, "DESCRIBES", bundleID)

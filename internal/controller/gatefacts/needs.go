@@ -4,16 +4,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // needsOf are what a plan asks of each node's agent; nodes with the same steps share one.
 func needsOf(p model.Plan) map[string]*gate.Needs {
 	out, known := make(map[string]*gate.Needs, len(p.Nodes)), map[string]*gate.Needs{}
 	for i := range p.Nodes {
-		n := gate.Needs{Refit: version.Version(), Formats: []string{model.PinSetVersion, model.PlanVersion}}
+		n := gate.Needs{Refit: componentversion.Refit(), Formats: []string{model.PinSetVersion, model.PlanVersion}}
 		for _, s := range p.Nodes[i].Steps {
 			if s.By == model.ByAgent && !slices.Contains(n.Updaters, s.Updater) {
 				n.Updaters = append(n.Updaters, s.Updater)

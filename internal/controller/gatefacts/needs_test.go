@@ -5,9 +5,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 func TestWhatAPlanNeedsOfAgents(t *testing.T) {
@@ -21,8 +21,8 @@ func TestWhatAPlanNeedsOfAgents(t *testing.T) {
 		{Node: "n3", Steps: []model.Step{step(model.ByController, "drain", nil)}},
 	}})
 	want := map[string]*gate.Needs{
-		"n1": {Updaters: []string{"kubeadm", "kubelet"}, Formats: []string{"refit.dev/hold/v1", "refit.dev/plan/v1"}, Refit: version.Version()},
-		"n2": {Updaters: []string{"files", "restart"}, Formats: []string{"refit.dev/hold/v1", "refit.dev/plan/v1", "refit.dev/config/v1", "refit.dev/config/v2"}, Refit: version.Version()},
+		"n1": {Updaters: []string{"kubeadm", "kubelet"}, Formats: []string{"refit.dev/hold/v1", "refit.dev/plan/v1"}, Refit: componentversion.Refit()},
+		"n2": {Updaters: []string{"files", "restart"}, Formats: []string{"refit.dev/hold/v1", "refit.dev/plan/v1", "refit.dev/config/v1", "refit.dev/config/v2"}, Refit: componentversion.Refit()},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/outbound"
-	"github.com/refit-dev/refit/internal/version"
 )
 
 // requestTimeout bounds one request to a workload cluster: several must fit into the time that
@@ -50,7 +50,7 @@ func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Timeout, cfg.UserAgent = requestTimeout, "refit-controller/"+version.Version()
+	cfg.Timeout, cfg.UserAgent = requestTimeout, "refit-controller/"+componentversion.Refit()
 	cfg.QPS, cfg.Burst = 50, 100
 	cfg.Dial, cfg.Proxy = s.Servers.DialContext, s.Servers.Proxy
 	cfg.WarningHandler = rest.NoWarnings{}

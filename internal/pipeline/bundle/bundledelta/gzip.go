@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/refit-dev/refit/internal/version"
+	"github.com/refit-dev/refit/internal/componentversion"
 )
 
 // How a blob may be packed.
@@ -90,7 +90,7 @@ var usual = []recipe{
 
 // tools names what packs gzip here: another version may pack the same content to other bytes.
 func tools() string {
-	s := "refit " + version.Version() + ", " + runtime.Version()
+	s := "refit " + componentversion.Refit() + ", " + runtime.Version()
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return s

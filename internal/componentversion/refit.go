@@ -1,13 +1,12 @@
-// Package version says which refit this is. The build sets it; a plain
-// `go build` says the development version.
-package version
+package componentversion
 
 import "runtime/debug"
 
-var version = "0.1.0-dev"
+// refit is set by the build; a plain `go build` leaves the development version.
+var refit = "0.1.0-dev"
 
-// Version is the semantic version of this build, without a leading v.
-func Version() string { return version }
+// Refit is the semantic version of this build of refit, without a leading v.
+func Refit() string { return refit }
 
 // Commit is the revision the binary was built from, or "unknown".
 func Commit() string {
