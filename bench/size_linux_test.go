@@ -30,6 +30,24 @@ type packageSize struct {
 // smallest is what is listed by name, in bytes.
 const smallest = 100_000
 
+// maxBytes of the released programs: they travel on sticks and over slow lines.
+var maxBytes = map[string]int64{"refit": 45_000_000, "refit-agent": 25_000_000}
+
+// The released programs stay small enough. A larger one has a new dependency (TestSize names
+// what grew), or was not built as the Makefile does.
+func TestReleasedSize(t *testing.T) {
+	t.Parallel()
+	for name, most := range maxBytes {
+		st, err := os.Stat("../bin/" + name)
+		if err != nil {
+			t.Skipf("run make build first: %v", err)
+		}
+		if st.Size() > most {
+			t.Errorf("bin/%s has %d bytes, the limit is %d", name, st.Size(), most)
+		}
+	}
+}
+
 // TestSize lists what the programs are made of, so that a change of the file shows what grew.
 func TestSize(t *testing.T) {
 	resultsDir(t) // skips where nothing is measured
