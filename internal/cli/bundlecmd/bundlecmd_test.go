@@ -29,8 +29,13 @@ type result struct {
 // refit runs a command line.
 func refit(t *testing.T, args ...string) result {
 	t.Helper()
+	return refitWith(t, &inputs.Access{}, args...)
+}
+
+func refitWith(t *testing.T, a *inputs.Access, args ...string) result {
+	t.Helper()
 	root := &cobra.Command{Use: "refit", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(New(&inputs.Access{}), NewKeys())
+	root.AddCommand(New(a), NewKeys())
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)
@@ -184,7 +189,7 @@ func TestUsageErrors(t *testing.T) {
 		{"bundle create --output b --key keys/refit.pub oci:layout", "PRIVATE KEY"},
 		{"bundle create --output b --key none oci:layout", "no such file"},
 		{"bundle create --output b --unsigned", "no source: name at least one"},
-		{"bundle create --output b --unsigned cluster:", "not available yet"},
+		{"bundle create --output b --unsigned --cluster-partial oci:layout", "belong to the source cluster:"},
 		{"bundle create --output b --unsigned --group x oci:layout", "GROUP=PATTERN"},
 		{"bundle create --output b --unsigned oci:layout:v9", "no image called"},
 		{"bundle inspect keys/none", "no such file"},

@@ -39,6 +39,7 @@ SOURCE is one of
   manifests:PATH              the images of manifests: a file, a directory or - for standard input
   kustomize:DIR               the images of a kustomization
   chart:REF                   the images of a Helm chart: a directory, an archive, oci://HOST/PATH:VERSION or https://HOST/PATH/NAME:VERSION
+  cluster:[CONTEXT]           the images that a running cluster uses, of the kubeconfig or of a context in it
   resources:PATH              manifests, a file or a directory: the controller applies them, before or after the nodes
   boot-images:FILE            the stream of boot images of the release (BootImageStream with spec.bundle)
   boot-image:FILE             a boot image file (OVA, qcow2, ISO, ...), found in the stream by its SHA-256; nodes do not
@@ -48,7 +49,7 @@ NAME=SOURCE gives the one image of a source another name.
 --manifests PATH checks manifests against the images (refit tags lint lists the rules). An error refuses the bundle before
 a byte is copied; a warning is printed. With --strict a warning refuses it too.
 
-refit bundle images SOURCE prints what manifests:, kustomize: and chart: find, and by which rule. Text that only resembles a
+refit bundle images SOURCE prints what manifests:, kustomize:, chart: and cluster: find, and by which rule. Text that only resembles a
 reference is printed and left out; --exclude-image PATTERN leaves out others. The objects are checked with the same rules
 as those of --manifests. Their findings are printed, and refuse the bundle with --strict only.
 
@@ -71,6 +72,10 @@ copied. The policy is a file of kind ImageProofPolicy with rules for repositorie
 SBOMs and provenance of the images, which registries and layouts have, in the payload image-proofs. --verify includes it.
 Nodes do not store that payload.
 
+cluster: lists workloads, pods, known custom resources and nodes, and changes nothing. A tag means the image that containers run, also
+if it names another one in the registry now; --cluster-tags registry takes that one. Its images come from their registries, or
+from --kubernetes-images. kubeadm's list is that of the cluster's release (--kubernetes-from has its kubeadm), or that of kubernetes:VERSION.
+
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
 The next run with the same sources continues an interrupted one.
 
@@ -91,11 +96,12 @@ type createFlags struct {
 	osImages            []string
 	kubernetes          kubernetesSource
 	objects             objectSources
+	cluster             clusterSource
 	opts                bundlewriter.Options
 }
 
 func newCreate(a *inputs.Access) *cobra.Command {
-	f := createFlags{tracks: trackSources{access: a}}
+	f := createFlags{tracks: trackSources{access: a}, cluster: clusterSource{access: a}}
 	c := &cobra.Command{
 		Use:   "create --output FILE --key KEY SOURCE...",
 		Short: "Create a bundle from image layouts, archives, registries, manifests and charts",
@@ -123,6 +129,8 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	fl.BoolVar(&f.opts.Proofs, "with-proofs", false, "carry the signatures, SBOMs and provenance of the images")
 	f.kubernetes.add(fl)
 	f.objects.add(fl)
+	f.cluster.add(fl)
+	f.cluster.addTags(fl)
 	f.lint.add(fl)
 	fl.StringVar(&f.base, "base", "", "bundle that the site has: write a delta, of which refit bundle restore makes the full bundle there")
 	return c
@@ -199,6 +207,10 @@ func (f *createFlags) expand(c *cobra.Command, sources []string) ([]string, erro
 		return nil, err
 	}
 	if sources, err = f.tracks.expand(c.Context(), sources); err != nil {
+		return nil, err
+	}
+	x := clusterExpansion{clusterSource: &f.cluster, objects: &f.objects, kubernetes: &f.kubernetes, out: c.ErrOrStderr()}
+	if sources, err = x.expand(c.Context(), sources); err != nil {
 		return nil, err
 	}
 	f.objects.stdin = c.InOrStdin()

@@ -7,10 +7,11 @@
 // standard error. Exit codes: 0 done, 2 usage, 3 no room or device in use,
 // 6 verification failed, 1 anything else.
 //
-// create runs one program: the kubeadm of the release that kubernetes:VERSION names, once its
-// published checksum is verified. Downloads go into the user's cache directory.
+// create, and images with cluster:, run one program: the kubeadm of the release that
+// kubernetes:VERSION names or that the cluster has, once its published checksum is verified. Downloads go into the user's cache directory.
 //
-// Inputs: arguments, files, devices, registries and release servers for create. Callers: the root
+// Inputs: arguments, files, devices, registries and release servers for create, an API server for
+// cluster:. Callers: the root
 // command in package cli.
 //
 // Size: the commands of one noun share its errors, flags and progress. The files

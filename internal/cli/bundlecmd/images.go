@@ -2,6 +2,7 @@ package bundlecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag/imagerefs"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
@@ -23,6 +25,8 @@ type imagesView struct {
 	Images []string `json:"images"`
 	// References are all that were found, in the order of the sources.
 	References []referenceView `json:"references"`
+	// Denied are resources of a cluster that the account must not list.
+	Denied []string `json:"denied,omitempty"`
 }
 
 type referenceView struct {
@@ -35,8 +39,10 @@ type referenceView struct {
 	Excluded bool `json:"excluded,omitempty"`
 	// Problem is why a bundle cannot have it.
 	Problem string `json:"problem,omitempty"`
+	// Running are the digests that containers of a cluster run under this name, the most used first.
+	Running []string `json:"running,omitempty"`
 	// Rule that found it: container, image-volume, custom-resource-field, annotation, argument,
-	// variable, image-like or text-like.
+	// variable, image-like or text-like; of a cluster also kubeadm-list, sandbox-image or node-status.
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
 	// File is the path of a manifest, or of a template in a chart. Line is that of a manifest.
@@ -47,7 +53,7 @@ type referenceView struct {
 	Path   string `json:"path,omitempty"`
 }
 
-const imagesLong = `Print every image reference in Kubernetes objects and its place. No image is fetched, no cluster is asked.
+const imagesLong = `Print every image reference in Kubernetes objects and its place. No image is fetched. Only cluster: asks a cluster.
 
 SOURCE is one of
   manifests:PATH  YAML or JSON: a file, the .yaml, .yml and .json files of a directory, or - for standard input
@@ -55,6 +61,7 @@ SOURCE is one of
   chart:REF       a Helm chart, rendered as helm template does, with hooks, CRDs and subcharts: a directory, an archive,
                   oci://HOST/PATH:VERSION or https://HOST/PATH/NAME:VERSION
   resources:PATH  manifests that the controller applies
+  cluster:[CONTEXT]  what a running cluster uses: workloads, pods, known custom resources, kubeadm's list for its release
 
 A reference is found by one of these rules:
   container              containers, init containers and ephemeral containers, also in custom resources
@@ -62,32 +69,43 @@ A reference is found by one of these rules:
   custom-resource-field  fields of known custom resources, for example of Prometheus, CloudNativePG, Tekton, Argo Workflows, KubeVirt
   annotation             annotations that select an image
   argument, variable     an argument or variable whose name says that it is an image, with a whole reference
+  kubeadm-list           the list of the cluster's kubeadm
+  sandbox-image          the sandbox (pause) image that nodes report
+The rule node-status finds images that only the status of nodes has: they may be unused, so they are candidates. -o json has the digests
+that containers run.
 The rules image-like and text-like find candidates: text with the form of a reference. refit bundle create prints them and
 leaves them out. An image that an operator has in its own program is in no object: no rule finds it.`
 
-func newImages() *cobra.Command {
-	var s objectSources
+func newImages(a *inputs.Access) *cobra.Command {
+	s := imagesCall{cluster: clusterSource{access: a}}
 	c := &cobra.Command{
-		Use: "images SOURCE...", Short: "Print the image references in manifests, kustomizations and charts",
+		Use: "images SOURCE...", Short: "Print the image references in manifests, kustomizations, charts and clusters",
 		Long:    imagesLong,
-		Example: "  refit bundle images chart:./my-chart --chart-set replicas=3\n  kubectl get deployments,daemonsets -A -o yaml | refit bundle images manifests:- -o json",
+		Example: "  refit bundle images chart:./my-chart --chart-set replicas=3\n  kubectl get deployments,daemonsets -A -o yaml | refit bundle images manifests:- -o json\n  refit bundle images cluster: --exclude-namespace 'test-*'",
 		Args:    console.Args(cobra.MinimumNArgs(1)),
 	}
 	format := console.OutputFlag(c)
 	s.add(c.Flags())
+	s.cluster.add(c.Flags())
+	c.Flags().StringArrayVar(&s.kubernetes.from, "kubernetes-from", nil, "where the kubeadm of the cluster's release is: a directory, an official archive or a URL, may be repeated (default "+releaseServer+")")
 	c.RunE = func(c *cobra.Command, sources []string) error {
 		if err := console.CheckOutput(*format); err != nil {
 			return err
 		}
-		s.stdin = c.InOrStdin()
+		s.stdin, s.out = c.InOrStdin(), c.ErrOrStderr()
 		v, err := s.view(c.Context(), sources)
 		if err != nil {
 			return withExitCode(err)
 		}
 		if console.IsTable(*format) {
-			return v.table(c.OutOrStdout(), *format == render.Wide)
+			err = v.table(c.OutOrStdout(), *format == render.Wide)
+		} else {
+			err = render.Value(c.OutOrStdout(), *format, v)
 		}
-		return render.Value(c.OutOrStdout(), *format, v)
+		if err == nil && len(v.Denied) > 0 && !s.cluster.partial {
+			err = deniedError("cluster:", v.Denied)
+		}
+		return err
 	}
 	return c
 }
@@ -95,27 +113,32 @@ func newImages() *cobra.Command {
 // resourcesKind is the source of manifests that the controller applies.
 const resourcesKind = "resources"
 
+// imagesCall is a call of `refit bundle images`.
+type imagesCall struct {
+	objectSources
+	cluster    clusterSource
+	kubernetes kubernetesSource
+	out        io.Writer
+}
+
 // view lists the references of all sources.
-func (s *objectSources) view(ctx context.Context, sources []string) (imagesView, error) {
+func (s *imagesCall) view(ctx context.Context, sources []string) (imagesView, error) {
 	v := imagesView{APIVersion: "refit.dev/bundleimages/v1", Kind: "BundleImages", Images: []string{}, References: []referenceView{}}
-	if err := s.checkPatterns(); err != nil {
+	if err := errors.Join(s.checkPatterns(), s.cluster.check(sources)); err != nil {
 		return v, err
 	}
 	have := map[string]bool{}
 	for _, source := range sources {
-		kind, rest, ok := isObjects(source)
-		if kind == resourcesKind {
-			kind, ok = manifestsKind, true
-		}
-		if !ok {
-			return v, console.UsageErrorf("source %q has no Kubernetes objects; use manifests:PATH, kustomize:DIR, chart:REF or resources:PATH", source)
-		}
-		refs, err := s.find(ctx, kind, rest)
+		found, err := s.findIn(ctx, source)
 		if err != nil {
 			return v, err
 		}
-		for _, r := range refs {
+		v.Denied = append(v.Denied, found.denied...)
+		for _, r := range found.refs {
 			x := s.reference(source, r)
+			for _, d := range found.running[x.Name] {
+				x.Running = append(x.Running, d.Digest)
+			}
 			v.References = append(v.References, x)
 			if !x.Maybe && !x.Excluded && x.Problem == "" && !have[x.Name] {
 				have[x.Name] = true
@@ -124,6 +147,22 @@ func (s *objectSources) view(ctx context.Context, sources []string) (imagesView,
 		}
 	}
 	return v, s.checkFlags()
+}
+
+// findIn returns the references of one source.
+func (s *imagesCall) findIn(ctx context.Context, source string) (*clusterFound, error) {
+	if strings.HasPrefix(source, clusterPrefix) {
+		return s.cluster.read(ctx, source, "", &s.kubernetes, s.out)
+	}
+	kind, rest, ok := isObjects(source)
+	if kind == resourcesKind {
+		kind, ok = manifestsKind, true
+	}
+	if !ok {
+		return nil, console.UsageErrorf("source %q has no Kubernetes objects; use manifests:PATH, kustomize:DIR, chart:REF, resources:PATH or cluster:", source)
+	}
+	refs, err := s.find(ctx, kind, rest)
+	return &clusterFound{refs: refs}, err
 }
 
 func (s *objectSources) reference(source string, r imagerefs.Ref) referenceView {

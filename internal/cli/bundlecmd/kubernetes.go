@@ -35,11 +35,15 @@ var (
 )
 
 // kubernetesSource replaces kubernetes:VERSION by plain sources.
-type kubernetesSource struct{ from, images []string }
+type kubernetesSource struct {
+	from, images []string
+	// listed: the source cluster: used the flags.
+	listed bool
+}
 
 func (k *kubernetesSource) add(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&k.from, "kubernetes-from", nil, "where kubernetes:VERSION gets its programs: a directory, an official archive or a URL, may be repeated (default "+releaseServer+")")
-	fl.StringArrayVar(&k.images, "kubernetes-images", nil, "[PREFIX=]SOURCE has the images of kubernetes:VERSION: docker://HOST/PATH (a mirror), oci:DIR or oci-archive:FILE, may be repeated (default the registry in their names)")
+	fl.StringArrayVar(&k.from, "kubernetes-from", nil, "where kubernetes:VERSION gets its programs, and cluster: its kubeadm: a directory, an official archive or a URL, may be repeated (default "+releaseServer+")")
+	fl.StringArrayVar(&k.images, "kubernetes-images", nil, "[PREFIX=]SOURCE has the images of kubernetes:VERSION and cluster:: docker://HOST/PATH (a mirror), oci:DIR or oci-archive:FILE, may be repeated (default the registry in their names)")
 }
 
 // expand replaces the source; out gets notes and progress. Without platforms in the options
@@ -60,10 +64,28 @@ func (k *kubernetesSource) expand(ctx context.Context, sources []string, o *bund
 		}
 		expanded = append(expanded, more...)
 	}
-	if !used && len(k.from)+len(k.images) > 0 {
-		return nil, console.UsageErrorf("--kubernetes-from and --kubernetes-images belong to the source kubernetes:VERSION: name it, for example kubernetes:v1.36.3")
+	if !used && !k.listed && len(k.from)+len(k.images) > 0 {
+		return nil, console.UsageErrorf("--kubernetes-from and --kubernetes-images belong to the sources kubernetes:VERSION and cluster: name one, for example kubernetes:v1.36.3")
 	}
 	return expanded, nil
+}
+
+// list returns kubeadm's images of a version, for the source cluster:.
+func (k *kubernetesSource) list(ctx context.Context, release, repository string, out io.Writer) ([]string, error) {
+	version, err := parseRelease(release)
+	if err != nil {
+		return nil, err
+	}
+	r := &releaseReader{version: version, cache: &programCache{}, out: out}
+	defer r.cache.close()
+	if r.places, err = r.openPlaces(k.from); err != nil {
+		return nil, err
+	}
+	kubeadm, err := r.kubeadmFor(ctx, nil, hostPlatform(runtime.GOOS, runtime.GOARCH))
+	if err != nil {
+		return nil, err
+	}
+	return kubeadmImages(ctx, kubeadm, version, repository)
 }
 
 func (k *kubernetesSource) expandRelease(ctx context.Context, release string, o *bundlewriter.Options, out io.Writer) ([]string, error) {
@@ -197,7 +219,7 @@ func (r *releaseReader) read(ctx context.Context, arches []string, host string) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if images, err = kubeadmImages(ctx, kubeadm, r.version); err != nil {
+	if images, err = kubeadmImages(ctx, kubeadm, r.version, ""); err != nil {
 		return nil, nil, err
 	}
 	for _, p := range programs {

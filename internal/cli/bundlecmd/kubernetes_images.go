@@ -29,7 +29,8 @@ const (
 )
 
 // kubeadmImages returns kubeadm's own list of images for its version, which it must have.
-func kubeadmImages(ctx context.Context, kubeadm *releaseProgram, version string) ([]string, error) {
+// repository replaces that of kubeadm's images if it is not empty.
+func kubeadmImages(ctx context.Context, kubeadm *releaseProgram, version, repository string) ([]string, error) {
 	is, err := runKubeadm(ctx, kubeadm, "version", "-o", "short")
 	if err != nil {
 		return nil, err
@@ -37,7 +38,11 @@ func kubeadmImages(ctx context.Context, kubeadm *releaseProgram, version string)
 	if is = strings.TrimSpace(is); is != version {
 		return nil, console.UsageErrorf("kubernetes %s: kubeadm from %s is %.40q. Name a place with programs of that release with --kubernetes-from, or use kubernetes:%.40s", version, kubeadm.origin, is, is)
 	}
-	list, err := runKubeadm(ctx, kubeadm, "config", "images", "list", "--kubernetes-version", version)
+	args := []string{"config", "images", "list", "--kubernetes-version", version}
+	if repository != "" {
+		args = append(args, "--image-repository", repository)
+	}
+	list, err := runKubeadm(ctx, kubeadm, args...)
 	if err != nil {
 		return nil, err
 	}

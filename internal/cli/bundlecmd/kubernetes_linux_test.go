@@ -70,7 +70,7 @@ func TestKubernetesRealRelease(t *testing.T) {
 		t.Skip("the lab has not built " + testRelease + " on this computer")
 	}
 	from := filepath.Dir(built[0])
-	list, err := kubeadmImages(t.Context(), &releaseProgram{path: built[0], origin: from}, testRelease)
+	list, err := kubeadmImages(t.Context(), &releaseProgram{path: built[0], origin: from}, testRelease, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -295,7 +295,7 @@ func TestKubernetesRefused(t *testing.T) {
 		{"kubernetes:1.36", 2, []string{`"1.36" is not the version of a release`}},
 		{"kubernetes:", 2, []string{"is not the version of a release"}},
 		{"kubernetes:1.36.3/../x", 2, []string{"is not the version of a release"}},
-		{"oci:layout --kubernetes-from good", 2, []string{"belong to the source kubernetes:VERSION"}},
+		{"oci:layout --kubernetes-from good", 2, []string{"belong to the sources kubernetes:VERSION and cluster:"}},
 		{"kubernetes:1.36.3 --platform windows/amd64", 2, []string{"--platform windows/amd64: "}},
 		{"kubernetes:1.36.3 --kubernetes-from none", 2, []string{"--kubernetes-from: stat none"}},
 		{"kubernetes:1.36.3 --kubernetes-from http://releases.example", 2, []string{"use an https URL"}},

@@ -221,5 +221,5 @@ func placeOf(r imagerefs.Ref) string {
 	if r.Line > 0 {
 		file = fmt.Sprintf("%s:%d", file, r.Line)
 	}
-	return file + " " + r.String() + " " + r.Path
+	return strings.TrimSpace(file + " " + r.String() + " " + r.Path)
 }

@@ -39,6 +39,9 @@ func (o *Access) Note(format string, a ...any) {
 	fmt.Fprintf(o.Err, format+"\n", a...)
 }
 
+// Config returns the access to the API server of the flags or the environment.
+func (o *Access) Config() (*rest.Config, error) { return o.rest() }
+
 func (o *Access) rest() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig

@@ -6,6 +6,11 @@
 // A folder of manifests is its .yaml, .yml and .json files. A kustomization is built from local
 // files alone. A chart is rendered without a cluster; only its archive is downloaded.
 //
+// The files clusterimages_*.go read which images a running cluster uses: page by page, one object
+// at a time, so memory grows with the different references, not with the pods. A page takes at most
+// two minutes. Kinds that the account must not list are in the result. A container's status gives
+// the digest that runs under a tag.
+//
 // Inputs: a kubeconfig, files, standard input. Outputs: clients, values, and errors with the
 // exit codes of package console. Callers: internal/cli and its command groups.
 package inputs

@@ -263,7 +263,7 @@ func TestWhatWouldFailOfflineIsRefused(t *testing.T) {
 		"a payload that is not there":               {Options{Sources: []string{"payload:x=" + filepath.Join(t.TempDir(), "none")}}, "no such file"},
 		"a folder as payload":                       {Options{Sources: []string{"payload:x=" + t.TempDir()}}, "not a regular file"},
 		"no source":                                 {Options{}, "no source"},
-		"a source that is not available yet":        {Options{Sources: []string{"cluster:x"}}, "cluster: is not available yet"},
+		"a source of the command line":              {Options{Sources: []string{"cluster:x"}}, "name cluster: on the command line"},
 		"a source of no kind":                       {Options{Sources: []string{"foo"}}, "no kind of source"},
 		"a bad version":                             {Options{Sources: []string{"oci:" + dir}, Version: "latest"}, "not a semantic version"},
 		"a bad name":                                {Options{Sources: []string{"oci:" + dir}, Name: "A B"}, "bundle name"},

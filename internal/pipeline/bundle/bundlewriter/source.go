@@ -33,14 +33,11 @@ const (
 	sourceBoot     = "boot-image"
 )
 
-// notYet are kinds of sources that are planned.
-var notYet = map[string]bool{"cluster": true}
-
 // expanded are kinds that the command line replaces by others, so that lists cannot have them.
-var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true, "manifests": true, "kustomize": true, "chart": true}
+var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true, "manifests": true, "kustomize": true, "chart": true, "cluster": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, manifests:PATH, kustomize:DIR, chart:REF, tracks:[FILE], os-image:NAME"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, manifests:PATH, kustomize:DIR, chart:REF, cluster:[CONTEXT], tracks:[FILE], os-image:NAME"
 
 // Source is one thing to put into a bundle.
 type Source struct {
@@ -64,9 +61,6 @@ func ParseSource(s string) (Source, error) {
 		return parseNamed(s, as, kind, s[len(as)+len(kind)+2:])
 	}
 	kind, rest, ok := strings.Cut(s, ":")
-	if notYet[kind] {
-		return Source{}, inputf("source %q: %s: is not available yet; use %s", s, kind, sourceHelp)
-	}
 	if expanded[kind] {
 		return Source{}, inputf("source %q: name %s: on the command line of refit bundle create, not in a list", s, kind)
 	}
