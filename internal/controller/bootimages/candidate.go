@@ -20,7 +20,6 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
-	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
@@ -58,7 +57,7 @@ type candidate struct {
 	converted *corev1.Secret
 	// authority is the verdict about its CA certificates, nil if the policy does not
 	// manage them.
-	authority *userdata.Verdict
+	authority *authorityVerdict
 
 	in       bootimage.Input
 	decision bootimage.Decision

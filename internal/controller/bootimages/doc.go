@@ -11,7 +11,19 @@
 // and the objects of machine kinds, read live every half minute. Outputs: templates, patches,
 // MachineSources, status. Caller: internal/controller.
 //
+// First-boot configurations (Ignition in Secrets): replacing their authority changes no other
+// byte. One that is not Ignition, fetches from another server, is written by another client, or
+// has several authorities stays unchanged, and the status says so. A Secret that several
+// managers refer to is written once per reconcile; every write is in their records.
+//
+// Provenance and versions: every source is counted once. A node with a Machine belongs to that
+// machine's source; a node selector matches only nodes without one. Only nodes that joined after
+// a declaration can contradict it. The rules of every stream that a policy names count, also of
+// streams that are not used yet.
+//
 // Files: controller.go has the loop and gather.go the snapshot. candidate.go, image_choice.go
 // and image_region.go handle one machine manager and its image. write.go writes, collect.go
-// deletes. record.go, skew.go and summary.go fill the status of MachineSources and policies.
+// deletes. The files user_data*.go handle first-boot configurations. record.go, skew.go,
+// summary.go and the pure provenance.go, version_rules.go and source_summary.go fill the status
+// of MachineSources and policies.
 package bootimages

@@ -13,8 +13,6 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 
 	"github.com/refit-dev/refit/internal/componentversion"
-	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
-	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 )
 
@@ -24,7 +22,7 @@ type machineSnapshot struct {
 	policies []v1alpha1.BootImagePolicy
 	sources  map[string]*v1alpha1.MachineSource
 	streams  map[string]*bootstreams.Stream
-	nodes    []sourcestatus.Node
+	nodes    []sourceNode
 	// running is the newest Kubernetes version of a Ready control-plane node;
 	// architecture is that of all nodes, empty if they differ.
 	running, architecture string
@@ -45,7 +43,7 @@ type machineSnapshot struct {
 	// machines has the source of each machine, and the machines that could not join.
 	machines *machineobjects.Inventory
 	// userData are the first-boot configurations.
-	userData *userdata.Keeper
+	userData *userDataKeeper
 	// usedTemplates are refit's templates that are still needed, by kind and name.
 	usedTemplates map[string]bool
 }
@@ -65,7 +63,7 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	}
 	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}}
-	w.userData = userdata.New(r.Objects, FieldOwner, w.now)
+	w.userData = newUserDataKeeper(r.Objects, FieldOwner, w.now)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
 		w.sources[sources.Items[i].Name] = &sources.Items[i]
@@ -97,7 +95,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error 
 		n := &nodes.Items[i]
 		architectures[n.Status.NodeInfo.Architecture] = true
 		regions[n.Labels[corev1.LabelTopologyRegion]] = true
-		node := sourcestatus.Node{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
+		node := sourceNode{Name: n.Name, Labels: n.Labels, Created: n.CreationTimestamp.Time}
 		if o := seen[n.Name]; o != nil {
 			node.InstalledImage, node.Machine = o.InstalledImage, o.Machine
 		}

@@ -22,8 +22,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
-	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 )
 
@@ -85,7 +83,7 @@ func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidat
 	st.Proposal, st.ProposalObject = c.proposal()
 	st.Upload = c.uploadOf()
 	c.keepTemplates(w, &st)
-	userdata.RecordAuthority(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
+	recordAuthority(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
 	if c.decision.Fix != "" {
 		message += "; " + c.decision.Fix
@@ -150,7 +148,7 @@ type readiness struct {
 // writeSource adds what all sources have in common, and writes the status if it changed.
 func (r *Reconciler) writeSource(ctx context.Context, w *machineSnapshot, s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, st *v1alpha1.MachineSourceStatus, v readiness) error {
 	old := s.Status
-	sourcestatus.RecordProvenance(s, st, &old, w.nodes, w.now)
+	recordProvenance(s, st, &old, w.nodes, w.now)
 	w.machines.RecordJoining(s, st)
 	switch {
 	case st.Contradiction != "":
@@ -237,7 +235,7 @@ func (r *Reconciler) recordUnmanaged(ctx context.Context, w *machineSnapshot, s 
 	st := s.Status
 	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
 	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
-	userdata.RecordAuthority(&st, &s.Status, "", nil, false, s.Generation, w.now)
+	recordAuthority(&st, &s.Status, "", nil, false, s.Generation, w.now)
 	message := "no policy selects it; it keeps its last image"
 	if gone {
 		message = "its machine manager is gone"

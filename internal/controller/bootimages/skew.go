@@ -7,11 +7,10 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/componentversion"
-	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 )
 
-func (w *machineSnapshot) versionRules() sourcestatus.VersionRules {
-	return sourcestatus.VersionRules{Streams: w.streams, Now: w.now}
+func (w *machineSnapshot) versionRules() versionRules {
+	return versionRules{Streams: w.streams, Now: w.now}
 }
 
 // blocked returns why this candidate may not move to a version, empty if it may. Its own image
@@ -24,7 +23,7 @@ func (c *candidate) blocked(w *machineSnapshot, version string) string {
 	}
 	s := c.withWanted()
 	if fs := w.versionRules().Findings(s, c.policy, version, true); skew.Blocks(fs) {
-		return "version " + version + " is refused: " + sourcestatus.FirstUnwaived(fs).Message
+		return "version " + version + " is refused: " + firstUnwaived(fs).Message
 	}
 	if c.row.ControlPlane || c.row.Version == "spec.topology.version" {
 		return w.blockedByOthers(c.name, version)

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -32,16 +31,16 @@ func (w *machineSnapshot) sorted() []*v1alpha1.MachineSource {
 
 // writeSummary writes a policy's status, with every source counted once.
 func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
-	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: sourcestatus.EffectiveSettings(p)}
+	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: effectiveSettings(p)}
 	if s := bootstreams.Newest(w.streams, p.Spec.Streams, w.running); s != nil {
 		st.Stream, st.Release = s.Name, s.Release
 	}
 	for _, s := range w.sources {
 		if s.Status.Policy == p.Name {
-			sourcestatus.CountSource(&st, s)
+			countSource(&st, s)
 		}
 	}
-	st.Blocked = sourcestatus.BlockedTargets(p, w.sorted())
+	st.Blocked = blockedTargets(p, w.sorted())
 	ready, stalled := w.conditions(p, &st)
 	for _, c := range []metav1.Condition{ready, stalled} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(w.now.Truncate(time.Second))
@@ -58,7 +57,7 @@ func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1
 // conditions returns Ready and Stalled. Ready never claims something about all sources unless
 // it holds for all, including those excluded on purpose.
 func (w *machineSnapshot) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
-	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: sourcestatus.SummaryText(st)}
+	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: summaryText(st)}
 	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
 	switch {
 	case st.TooOld > 0:

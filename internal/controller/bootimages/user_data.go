@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/internal/bootimage"
-	"github.com/refit-dev/refit/internal/controller/bootimages/userdata"
 )
 
 func (c *candidate) userDataKey() client.ObjectKey {
@@ -44,7 +43,7 @@ func (c *candidate) updateAuthority(ctx context.Context, w *machineSnapshot) err
 	if spec == nil || c.ref.UserData == "" || c.facts.Deleting {
 		return nil
 	}
-	a := userdata.AuthorityRequest{Secret: c.userDataKey(), Mode: c.in.Mode, Contest: c.in.Contest}
+	a := authorityRequest{Secret: c.userDataKey(), Mode: c.in.Mode, Contest: c.in.Contest}
 	if c.source != nil && c.source.Status.Authority != nil {
 		a.Past = c.source.Status.Authority.Writes
 	}

@@ -1,15 +1,4 @@
-// Package userdata keeps the first-boot configurations (Ignition in Secrets) of machine
-// managers readable for the image that refit writes, and makes them trust the server that they
-// fetch the rest from.
-//
-// Promise: replacing the authority of a configuration changes no other byte. A configuration
-// that is not Ignition, fetches from another server, is written by another client, or has
-// several authorities stays unchanged, and the status says so. A Secret that several managers
-// refer to is written once per reconcile; every write is in their records.
-//
-// Inputs: Secrets, a ConfigMap with the server's authority, past writes. Outputs: Secrets,
-// verdicts. Caller: controller/bootimages.
-package userdata
+package bootimages
 
 import (
 	"context"
@@ -31,15 +20,15 @@ const (
 	annotationUpgraded = "refit.dev/user-data-upgraded"
 )
 
-// Keeper reads and writes first-boot configurations in one reconcile.
-type Keeper struct {
+// userDataKeeper reads and writes first-boot configurations in one reconcile.
+type userDataKeeper struct {
 	// Client reads and writes without a cache.
 	Client client.Client
 	// Owner is the field manager of writes.
 	Owner string
 	Now   time.Time
 
-	written     map[client.ObjectKey]*Verdict
+	written     map[client.ObjectKey]*authorityVerdict
 	secrets     map[client.ObjectKey]*corev1.Secret
 	authorities map[v1alpha1.AuthorityConfigMap]authorityResult
 }
@@ -50,14 +39,14 @@ type authorityResult struct {
 	err  error
 }
 
-// New returns the keeper for one reconcile.
-func New(c client.Client, owner string, now time.Time) *Keeper {
-	return &Keeper{Client: c, Owner: owner, Now: now, written: map[client.ObjectKey]*Verdict{}, secrets: map[client.ObjectKey]*corev1.Secret{}, authorities: map[v1alpha1.AuthorityConfigMap]authorityResult{}}
+// newUserDataKeeper returns the keeper for one reconcile.
+func newUserDataKeeper(c client.Client, owner string, now time.Time) *userDataKeeper {
+	return &userDataKeeper{Client: c, Owner: owner, Now: now, written: map[client.ObjectKey]*authorityVerdict{}, secrets: map[client.ObjectKey]*corev1.Secret{}, authorities: map[v1alpha1.AuthorityConfigMap]authorityResult{}}
 }
 
 // Convert returns the Secret with its configuration converted for images that read only
 // Ignition version 3. It returns nil if there is nothing to convert, or why that fails.
-func (k *Keeper) Convert(ctx context.Context, key client.ObjectKey) (*corev1.Secret, string) {
+func (k *userDataKeeper) Convert(ctx context.Context, key client.ObjectKey) (*corev1.Secret, string) {
 	s := &corev1.Secret{}
 	if err := k.Client.Get(ctx, key, s); err != nil {
 		return nil, fmt.Sprintf("its first-boot configuration cannot be read: Secret %s: %v", key, err)
@@ -81,6 +70,6 @@ func (k *Keeper) Convert(ctx context.Context, key client.ObjectKey) (*corev1.Sec
 
 // Write updates a Secret. The API server rejects it if another client changed the Secret since
 // it was read.
-func (k *Keeper) Write(ctx context.Context, s *corev1.Secret) error {
+func (k *userDataKeeper) Write(ctx context.Context, s *corev1.Secret) error {
 	return k.Client.Update(ctx, s, client.FieldOwner(k.Owner))
 }

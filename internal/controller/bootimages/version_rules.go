@@ -1,4 +1,4 @@
-package sourcestatus
+package bootimages
 
 import (
 	"fmt"
@@ -20,22 +20,21 @@ import (
 const (
 	// minorsAhead is how many minor versions after the running one are evaluated.
 	minorsAhead = 2
-	// Limits of what a status lists, and of its messages in bytes.
+	// Limits of what a status lists, and of a finding in bytes.
 	maxBlocked  = 100
 	maxFindings = 32
 	maxFinding  = 500
-	maxMessage  = 1000
 )
 
-// VersionRules evaluates the rules of the current streams.
-type VersionRules struct {
+// versionRules evaluates the rules of the current streams.
+type versionRules struct {
 	Streams map[string]*bootstreams.Stream
 	Now     time.Time
 }
 
 // Findings returns the rules that a source violates at a version; p may be nil. next is true if
 // the version is not the running one.
-func (j VersionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
+func (j versionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
 	var rules []v1alpha1.SkewRule
 	var releases []convert.StreamRelease
 	if p != nil {
@@ -51,13 +50,13 @@ func (j VersionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImageP
 
 // Ages returns the findings about how long an image has been available, for a source that
 // starts machines from it.
-func (j VersionRules) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
+func (j versionRules) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
 	return slices.DeleteFunc(j.Findings(s, p, version, false), func(f skew.Finding) bool { return f.Kind != skew.TooFresh && f.Kind != skew.AgeUnknown })
 }
 
 // Record records the findings for the running and the next versions, and returns the condition
 // for the running one.
-func (j VersionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) metav1.Condition {
+func (j versionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) metav1.Condition {
 	s.Status.Skew = nil
 	c := metav1.Condition{Type: v1alpha1.ConditionNewEnough, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAsExpected, Message: "its image is new enough for the running release"}
 	for i, target := range append([]string{version}, nextMinors(version)...) {
@@ -74,7 +73,7 @@ func (j VersionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePol
 			c.Reason, c.Message = v1alpha1.ReasonBootImageWaived, text.Truncate(fs[0].Message+" ("+fs[0].Waived+")", maxMessage)
 			continue
 		}
-		f := FirstUnwaived(fs)
+		f := firstUnwaived(fs)
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageTooOld, text.Truncate(f.Message+"; "+convert.SkewFix(s), maxMessage)
 		if f.Kind == skew.Unknown || f.Kind == skew.AgeUnknown {
 			c.Reason = v1alpha1.ReasonBootImageUnknown
@@ -83,8 +82,8 @@ func (j VersionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePol
 	return c
 }
 
-// FirstUnwaived returns the first finding without a waiver.
-func FirstUnwaived(fs []skew.Finding) skew.Finding {
+// firstUnwaived returns the first finding without a waiver.
+func firstUnwaived(fs []skew.Finding) skew.Finding {
 	for _, f := range fs {
 		if f.Waived == "" {
 			return f
@@ -93,8 +92,8 @@ func FirstUnwaived(fs []skew.Finding) skew.Finding {
 	return skew.Finding{}
 }
 
-// BlockedTargets returns the versions that the images of a policy's sources are too old for.
-func BlockedTargets(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v1alpha1.BlockedTarget {
+// blockedTargets returns the versions that the images of a policy's sources are too old for.
+func blockedTargets(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v1alpha1.BlockedTarget {
 	var out []v1alpha1.BlockedTarget
 	for _, s := range sources {
 		if s.Status.Policy != p.Name || len(out) >= maxBlocked {

@@ -1,4 +1,4 @@
-package sourcestatus
+package bootimages
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ import (
 // maxInstalled is how many installed images a status lists.
 const maxInstalled = 16
 
-// Node is what a node's agent reports about its machine.
-type Node struct {
+// sourceNode is what a node's agent reports about its machine.
+type sourceNode struct {
 	Name string
 	// InstalledImage is the OS version of the image it was installed from, empty if unknown.
 	InstalledImage string
@@ -33,9 +33,9 @@ type Node struct {
 	Sources []string
 }
 
-// RecordProvenance counts the images that a source's nodes were installed from, and compares
+// recordProvenance counts the images that a source's nodes were installed from, and compares
 // nodes that joined since a declaration with it.
-func RecordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []Node, now time.Time) {
+func recordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []sourceNode, now time.Time) {
 	nodes := nodesOfSource(s, all)
 	st.InstalledImages, st.Nodes, st.Machines = countInstalled(nodes), int32(min(len(nodes), math.MaxInt32)), leastFacts(nodes)
 	d := s.Spec.Declared
@@ -51,14 +51,14 @@ func RecordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSource
 }
 
 // nodesOfSource returns the nodes of a source's machines, and those that its selector matches.
-func nodesOfSource(s *v1alpha1.MachineSource, all []Node) []Node {
+func nodesOfSource(s *v1alpha1.MachineSource, all []sourceNode) []sourceNode {
 	selected := labels.Nothing()
 	if s.Spec.NodeSelector != nil {
 		if m, err := metav1.LabelSelectorAsSelector(s.Spec.NodeSelector); err == nil {
 			selected = m
 		}
 	}
-	var out []Node
+	var out []sourceNode
 	for _, n := range all {
 		if slices.Contains(n.Sources, s.Name) || len(n.Sources) == 0 && selected.Matches(n.Labels) {
 			out = append(out, n)
@@ -69,7 +69,7 @@ func nodesOfSource(s *v1alpha1.MachineSource, all []Node) []Node {
 
 // leastFacts returns the lowest value of each fact and how many nodes do not report it. Facts
 // that no node reports are left out.
-func leastFacts(nodes []Node) []v1alpha1.MachineFact {
+func leastFacts(nodes []sourceNode) []v1alpha1.MachineFact {
 	var out []v1alpha1.MachineFact
 	for _, name := range []string{skew.FactCPU, skew.FactShim, skew.FactGrub, skew.FactLoader} {
 		f := v1alpha1.MachineFact{Name: name}
@@ -103,7 +103,7 @@ func isLess(name, v, least string) bool {
 	return err == nil && (same && c < 0 || !same && strings.Contains(v, "-v"))
 }
 
-func countInstalled(nodes []Node) []v1alpha1.InstalledImage {
+func countInstalled(nodes []sourceNode) []v1alpha1.InstalledImage {
 	count := map[string]*v1alpha1.InstalledImage{}
 	for _, n := range nodes {
 		if n.InstalledImage == "" {
@@ -125,7 +125,7 @@ func countInstalled(nodes []Node) []v1alpha1.InstalledImage {
 }
 
 // contradiction names a node that joined after the declaration with another image.
-func contradiction(d *v1alpha1.DeclaredImage, since time.Time, nodes []Node) string {
+func contradiction(d *v1alpha1.DeclaredImage, since time.Time, nodes []sourceNode) string {
 	if d.OS == "" {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package sourcestatus_test
+package bootimages
 
 import (
 	"testing"
@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/bootimages/sourcestatus"
 )
 
 // A node of a Machine belongs to that machine's source, with every selector.
@@ -17,7 +16,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	rack := labels.Set{"rack": "r1"}
-	nodes := []sourcestatus.Node{
+	nodes := []sourceNode{
 		{Name: "a", InstalledImage: "9.2.20240101-0", Labels: rack, Sources: []string{"machineset.ns.ms", "machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v3", "loaderBuilt": "2023-01-02"}},
 		{Name: "b", InstalledImage: "9.4.20250101-0", Sources: []string{"machinedeployment.ns.md"}, Machine: map[string]string{"cpu": "x86-64-v2", "loaderBuilt": "2022-12-31"}},
 		{Name: "c", InstalledImage: "9.6.20251023-0", Labels: rack, Machine: map[string]string{"cpu": "arm64"}},
@@ -38,7 +37,7 @@ func TestRecord(t *testing.T) {
 		"no source":                              {"other", nil, 0, nil},
 	} {
 		var st v1alpha1.MachineSourceStatus
-		sourcestatus.RecordProvenance(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
+		recordProvenance(&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: tc.source}, Spec: v1alpha1.MachineSourceSpec{NodeSelector: tc.selector}}, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
 		if st.Nodes != tc.nodes {
 			t.Errorf("%s: %d nodes, want %d", name, st.Nodes, tc.nodes)
 		}

@@ -1,4 +1,4 @@
-package userdata
+package bootimages
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
 )
 
-// Verdict is the decision about the CA certificates in one configuration.
-type Verdict struct {
+// authorityVerdict is the decision about the CA certificates in one configuration.
+type authorityVerdict struct {
 	bootimage.Decision
 	// Wanted is the fingerprint of the wanted authority; Written is when this reconcile
 	// wrote it, nil if it did not.
@@ -31,8 +31,8 @@ type Verdict struct {
 	Written *metav1.Time
 }
 
-// AuthorityRequest identifies the configuration of one machine manager and its history.
-type AuthorityRequest struct {
+// authorityRequest identifies the configuration of one machine manager and its history.
+type authorityRequest struct {
 	Secret  client.ObjectKey
 	Mode    string
 	Past    []v1alpha1.AuthorityWrite
@@ -40,7 +40,7 @@ type AuthorityRequest struct {
 }
 
 // UpdateAuthority checks a configuration, and writes the server's authority into it if needed.
-func (k *Keeper) UpdateAuthority(ctx context.Context, spec *v1alpha1.BootImageAuthority, a AuthorityRequest) (*Verdict, error) {
+func (k *userDataKeeper) UpdateAuthority(ctx context.Context, spec *v1alpha1.BootImageAuthority, a authorityRequest) (*authorityVerdict, error) {
 	if v := k.written[a.Secret]; v != nil { // written for another manager in this reconcile
 		return v, nil
 	}
@@ -49,7 +49,7 @@ func (k *Keeper) UpdateAuthority(ctx context.Context, spec *v1alpha1.BootImageAu
 		in.Past = append(in.Past, bootimage.Past{At: w.WrittenAt.Time, To: w.To})
 	}
 	s, changed := k.gatherAuthority(ctx, spec, a.Secret, &in)
-	v := &Verdict{Decision: bootimage.DecideAuthority(in), Wanted: in.Wanted}
+	v := &authorityVerdict{Decision: bootimage.DecideAuthority(in), Wanted: in.Wanted}
 	if v.Action == bootimage.Write {
 		s = s.DeepCopy()
 		s.Data[userDataKey] = changed
@@ -63,13 +63,13 @@ func (k *Keeper) UpdateAuthority(ctx context.Context, spec *v1alpha1.BootImageAu
 	return v, nil
 }
 
-// maxHistory is how many writes a status lists.
-const maxHistory = 16
+// maxAuthorityHistory is how many writes a status lists.
+const maxAuthorityHistory = 16
 
-// RecordAuthority records a verdict in the status of a source. Without a verdict the last one
+// recordAuthority records a verdict in the status of a source. Without a verdict the last one
 // stays if the policy manages authorities, because the configuration could not be read this
 // time; else it is removed.
-func RecordAuthority(st, old *v1alpha1.MachineSourceStatus, secret string, v *Verdict, wanted bool, generation int64, now time.Time) {
+func recordAuthority(st, old *v1alpha1.MachineSourceStatus, secret string, v *authorityVerdict, wanted bool, generation int64, now time.Time) {
 	switch {
 	case v == nil && wanted:
 		st.Authority = old.Authority
@@ -85,7 +85,7 @@ func RecordAuthority(st, old *v1alpha1.MachineSourceStatus, secret string, v *Ve
 	}
 	if v.Written != nil {
 		st.Authority.Writes = append(st.Authority.Writes, v1alpha1.AuthorityWrite{WrittenAt: *v.Written, To: v.Wanted})
-		st.Authority.Writes = st.Authority.Writes[max(0, len(st.Authority.Writes)-maxHistory):]
+		st.Authority.Writes = st.Authority.Writes[max(0, len(st.Authority.Writes)-maxAuthorityHistory):]
 	}
 	c := metav1.Condition{Type: v1alpha1.ConditionAuthority, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second))}
 	if v.State == bootimage.Current || v.State == bootimage.Excluded {
@@ -98,7 +98,7 @@ func RecordAuthority(st, old *v1alpha1.MachineSourceStatus, secret string, v *Ve
 }
 
 // gatherAuthority gathers the facts, and returns the configuration with the wanted authority.
-func (k *Keeper) gatherAuthority(ctx context.Context, spec *v1alpha1.BootImageAuthority, key client.ObjectKey, in *bootimage.Authority) (*corev1.Secret, []byte) {
+func (k *userDataKeeper) gatherAuthority(ctx context.Context, spec *v1alpha1.BootImageAuthority, key client.ObjectKey, in *bootimage.Authority) (*corev1.Secret, []byte) {
 	wanted, err := k.authority(ctx, spec)
 	if err != nil {
 		in.Unusable = err.Error()
@@ -137,7 +137,7 @@ func orNoServer(hosts []string) string {
 }
 
 // secret reads a Secret once per reconcile.
-func (k *Keeper) secret(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+func (k *userDataKeeper) secret(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
 	if s := k.secrets[key]; s != nil {
 		return s, nil
 	}
@@ -151,7 +151,7 @@ func (k *Keeper) secret(ctx context.Context, key client.ObjectKey) (*corev1.Secr
 
 // authority returns the wanted CA certificates in PEM. It reads them once per reconcile, so
 // every manager gets the same result.
-func (k *Keeper) authority(ctx context.Context, spec *v1alpha1.BootImageAuthority) (string, error) {
+func (k *userDataKeeper) authority(ctx context.Context, spec *v1alpha1.BootImageAuthority) (string, error) {
 	from := spec.ConfigMap
 	if a, ok := k.authorities[from]; ok {
 		return a.text, a.err
@@ -161,7 +161,7 @@ func (k *Keeper) authority(ctx context.Context, spec *v1alpha1.BootImageAuthorit
 	return text, err
 }
 
-func (k *Keeper) readAuthority(ctx context.Context, from v1alpha1.AuthorityConfigMap) (string, error) {
+func (k *userDataKeeper) readAuthority(ctx context.Context, from v1alpha1.AuthorityConfigMap) (string, error) {
 	where := fmt.Sprintf("the server's authority, ConfigMap %s/%s, key %s", from.Namespace, from.Name, from.Key)
 	m := &corev1.ConfigMap{}
 	if err := k.Client.Get(ctx, client.ObjectKey{Namespace: from.Namespace, Name: from.Name}, m); err != nil {
