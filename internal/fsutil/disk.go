@@ -11,9 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 )
 
 // Replace writes a file that must have the digest (sha256:<hex>) from r, renames it
@@ -33,7 +30,7 @@ func Replace(path string, r io.Reader, digest string, mode fs.FileMode) error {
 }
 
 func writeTemp(path string, r io.Reader, digest string, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|noFollow, mode)
 	if err != nil {
 		return err
 	}
@@ -79,23 +76,10 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := renameio.WriteFile(path, data, mode, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+	if err := replaceSmall(path, data, mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return SyncDir(filepath.Dir(path))
-}
-
-// SyncDir makes renames in a directory last.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync of %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync of %s: %w", dir, err)
-	}
-	return nil
 }
 
 // Lock takes a lock that ends with the process. unlock lets go of it.
@@ -104,7 +88,7 @@ func Lock(path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := LockFile(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil

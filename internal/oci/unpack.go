@@ -14,7 +14,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/fsutil"
 )
@@ -143,7 +142,7 @@ func spoolDir() string {
 // nine tenths of the free space.
 func spool(ctx context.Context, f io.Reader, c compression) (_ *os.File, err error) {
 	dir := spoolDir()
-	out, err := os.CreateTemp(dir, "refit-archive-*")
+	out, err := fsutil.Unnamed(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -152,14 +151,11 @@ func spool(ctx context.Context, f io.Reader, c compression) (_ *os.File, err err
 			out.Close()
 		}
 	}()
-	if err := os.Remove(out.Name()); err != nil {
+	room, err := fsutil.RoomAt(dir)
+	if err != nil {
 		return nil, err
 	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(out.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("free space in %s: %w", dir, err)
-	}
-	most := int64(st.Bavail) * int64(st.Bsize) / 10 * 9 //nolint:unconvert // the type differs between systems
+	most := room.Free / 10 * 9
 	z, err := unpack(contextReader{ctx, f}, c)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/fsutil"
 )
@@ -51,7 +49,7 @@ func (c *programCache) subdir(name string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("cache for the programs of Kubernetes: %w", err)
 	}
-	if c.unlock, err = fsutil.Lock(filepath.Join(dir, "lock")); errors.Is(err, unix.EWOULDBLOCK) {
+	if c.unlock, err = fsutil.Lock(filepath.Join(dir, "lock")); errors.Is(err, fsutil.ErrLocked) {
 		return "", console.WithExit(console.ExitBlocked, fmt.Errorf("%s is in use by another refit bundle create: wait until it ends", dir))
 	}
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -154,7 +153,7 @@ var errNotRegular = errors.New("not a regular file")
 // platformOf is the platform of a program, "" for a file that is no program.
 func platformOf(file string) (string, error) {
 	st, err := os.Stat(file)
-	if errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, syscall.ENOTDIR) {
 		return "", fs.ErrNotExist
 	}
 	if err != nil {

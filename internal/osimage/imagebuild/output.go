@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/google/renameio/v2"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/registry"
 )
 
@@ -44,11 +44,11 @@ func (i *AppendedImage) WriteLayout(ctx context.Context, dir, name string) (copi
 		copied += n
 	}
 	for _, b := range append(slices.Clone(i.Blobs), i.Manifests...) {
-		if err := renameio.WriteFile(filepath.Join(blobs, b.Digest[len("sha256:"):]), b.Data, 0o644); err != nil {
+		if err := fsutil.WriteFile(filepath.Join(blobs, b.Digest[len("sha256:"):]), b.Data, 0o644); err != nil {
 			return copied, err
 		}
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, ocispec.ImageLayoutFile), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644); err != nil {
+	if err := fsutil.WriteFile(filepath.Join(dir, ocispec.ImageLayoutFile), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644); err != nil {
 		return copied, err
 	}
 	return copied, i.addToIndex(filepath.Join(dir, ocispec.ImageIndexFile), name)
@@ -71,20 +71,13 @@ func (i *AppendedImage) addLayer(ctx context.Context, d ocispec.Descriptor, to s
 		return 0, err
 	}
 	defer r.Close()
-	f, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o644))
-	if err != nil {
+	if err := fsutil.Replace(to, io.LimitReader(r, d.Size+1), d.Digest.String(), 0o644); err != nil {
 		return 0, err
 	}
-	defer f.Cleanup() //nolint:errcheck // it is gone if it was replaced
-	sum := d.Digest.Verifier()
-	n, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(r, d.Size+1))
-	if err != nil {
-		return n, err
+	if st, err := os.Stat(to); err != nil || st.Size() != d.Size {
+		return 0, errors.Join(err, os.Remove(to), fmt.Errorf("the source has other bytes: %d were expected", d.Size))
 	}
-	if n != d.Size || !sum.Verified() {
-		return n, errors.New("the source has other bytes")
-	}
-	return n, f.CloseAtomicallyReplace()
+	return d.Size, nil
 }
 
 // addToIndex names the image in the layout's index.
@@ -108,5 +101,5 @@ func (i *AppendedImage) addToIndex(file, name string) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(file, out, 0o644)
+	return fsutil.WriteFile(file, out, 0o644)
 }

@@ -12,8 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
@@ -223,7 +222,7 @@ func (c *creator) patch(i int, blob bundle.Blob) (*patch, error) {
 	if err != nil || packed == packedZstd {
 		return nil, err
 	}
-	f, err := spoolFile(c.dir)
+	f, err := fsutil.Unnamed(c.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -245,11 +244,11 @@ func (c *creator) patch(i int, blob bundle.Blob) (*patch, error) {
 
 // patchContent appends a patch that makes what f has.
 func (c *creator) patchContent(i int, blob bundle.Blob, p *patch, packed string, f *os.File) (_ *patch, err error) {
-	content, err := mapFile(f, p.Size)
+	content, unmap, err := fsutil.Map(f, p.Size)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, unix.Munmap(content)) }()
+	defer func() { err = errors.Join(err, unmap()) }()
 	if packed == packedGzip {
 		whole := io.NewSectionReader(c.target.Unverified(), c.target.Header().BlobOffset(i), blob.Size)
 		if p.Gzip, err = findRecipe(content, whole, blob.Size); err != nil || p.Gzip == nil {
@@ -270,7 +269,7 @@ func (c *creator) unlessPacked(packed string, err error) error {
 
 // diff appends the three streams of a patch.
 func (c *creator) diff(p *patch, content []byte) (err error) {
-	spool, err := spoolFile(c.dir)
+	spool, err := fsutil.Unnamed(c.dir)
 	if err != nil {
 		return err
 	}
@@ -280,11 +279,11 @@ func (c *creator) diff(p *patch, content []byte) (err error) {
 			return err
 		}
 	}
-	old, err := mapFile(spool, p.oldSize())
+	old, unmap, err := fsutil.Map(spool, p.oldSize())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unix.Munmap(old)) }()
+	defer func() { err = errors.Join(err, unmap()) }()
 	var streams [3]*stream
 	for i := range streams {
 		if streams[i], err = newStream(c.ctx, c.dir, p.Size); err != nil {
@@ -316,7 +315,7 @@ type stream struct {
 }
 
 func newStream(ctx context.Context, dir string, size int64) (*stream, error) {
-	f, err := spoolFile(dir)
+	f, err := fsutil.Unnamed(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -342,13 +341,4 @@ func (s *stream) end() error {
 	}
 	_, err := s.f.Seek(0, io.SeekStart)
 	return err
-}
-
-// mapFile maps a file that only this process has.
-func mapFile(f *os.File, size int64) ([]byte, error) {
-	b, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		return nil, fmt.Errorf("map %d bytes: %w", size, err)
-	}
-	return b, nil
 }

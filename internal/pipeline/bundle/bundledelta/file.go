@@ -8,10 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -245,21 +241,4 @@ func (d *Delta) Verify(ctx context.Context, progress func(done, total int64)) er
 		return damaged("data", "has another digest than the preamble says: copy the file again")
 	}
 	return nil
-}
-
-// spoolFile is a file without a name, gone with the process. File systems without such files
-// give it one for a moment.
-func spoolFile(dir string) (*os.File, error) {
-	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
-		return os.NewFile(uintptr(fd), filepath.Join(dir, "(unpacked)")), nil
-	}
-	f, err := os.CreateTemp(dir, ".refit-delta-*")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
@@ -25,7 +23,7 @@ func newOutput(path string) (*output, error) {
 	if err != nil {
 		return nil, &bundlewriter.InputError{Err: fmt.Errorf("output: %w", err)}
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := fsutil.LockFile(f); err != nil {
 		f.Close()
 		return nil, &bundlewriter.InputError{Err: fmt.Errorf("output %s: another refit is writing it", path)}
 	}
@@ -37,15 +35,7 @@ func newOutput(path string) (*output, error) {
 }
 
 // commit gives the file its name.
-func (o *output) commit() error {
-	if err := o.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(o.Name(), o.path); err != nil {
-		return err
-	}
-	return fsutil.SyncDir(filepath.Dir(o.path))
-}
+func (o *output) commit() error { return fsutil.Commit(o.File, o.path) }
 
 // finish closes the file. One without its name is removed.
 func (o *output) finish(err error) error {
@@ -55,7 +45,10 @@ func (o *output) finish(err error) error {
 			err = errors.Join(err, e)
 		}
 	}
-	return errors.Join(err, o.Close())
+	if e := o.Close(); !errors.Is(e, os.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // explain says what to do about a full disk.

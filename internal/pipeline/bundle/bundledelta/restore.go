@@ -204,7 +204,7 @@ func (r *restorer) unpackRefs(refs []ref) error {
 		return nil
 	}
 	r.drop()
-	f, err := spoolFile(r.dir)
+	f, err := fsutil.Unnamed(r.dir)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -72,7 +72,7 @@ func openPartial(out string, size int64) (*os.File, error) {
 	if err != nil {
 		return nil, inputf("output: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := fsutil.LockFile(f); err != nil {
 		f.Close()
 		return nil, inputf("output %s: another refit is writing it", out)
 	}
@@ -88,17 +88,16 @@ func openPartial(out string, size int64) (*os.File, error) {
 
 // checkSpace compares what is free with what is still to be written.
 func checkSpace(f *os.File, out string, size int64) error {
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return fmt.Errorf("free space at %s: %w", out, err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+	room, err := fsutil.RoomAt(filepath.Dir(out))
+	if err != nil {
 		return fmt.Errorf("output %s: %w", out, err)
 	}
-	free := int64(fs.Bavail) * int64(fs.Bsize) //nolint:unconvert // the type differs between systems
-	if need := size - st.Blocks*512; need > free {
-		return &SpaceError{Path: filepath.Dir(out), Needed: need, Free: free}
+	held, err := fsutil.Allocated(f)
+	if err != nil {
+		return fmt.Errorf("output %s: %w", out, err)
+	}
+	if need := size - held; need > room.Free {
+		return &SpaceError{Path: filepath.Dir(out), Needed: need, Free: room.Free}
 	}
 	return nil
 }
@@ -108,18 +107,7 @@ func commit(f *os.File, out string, h *bundle.Header) error {
 	if _, err := f.WriteAt(h.Raw, 0); err != nil {
 		return err
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), out); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(out))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return fsutil.Commit(f, out)
 }
 
 // writer fills the output.

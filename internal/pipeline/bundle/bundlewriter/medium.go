@@ -1,7 +1,6 @@
 package bundlewriter
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -95,21 +92,6 @@ func sameDevice(a, b string) bool {
 	return a != "" && b != "" && (strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", a+"/"))
 }
 
-// sysfsPath returns the directory of a block device in sysfs, in which those of its partitions
-// are, or "".
-func sysfsPath(st os.FileInfo) string {
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok || st.Mode()&os.ModeDevice == 0 || st.Mode()&os.ModeCharDevice != 0 {
-		return ""
-	}
-	dev := uint64(sys.Rdev) //nolint:unconvert // the type differs between systems
-	dir, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev)))
-	if err != nil {
-		return ""
-	}
-	return dir
-}
-
 // openMedium opens the target for us alone: a device itself, or a new file next to the one
 // that is to have the name.
 func openMedium(dst string, size int64) (*os.File, error) {
@@ -156,7 +138,7 @@ func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
 	// the kernel gives O_EXCL on a device only if no other process claims it or a
 	// partition of it: mounts, swap, volumes
 	f, err := os.OpenFile(dst, os.O_RDWR|os.O_EXCL, 0)
-	if errors.Is(err, unix.EBUSY) {
+	if errors.Is(err, syscall.EBUSY) {
 		return nil, &BusyError{dst, "claimed by the kernel: mounted, swap, or part of a volume"}
 	}
 	if err != nil {
@@ -171,29 +153,6 @@ func openDevice(dst string, st os.FileInfo, size int64) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// usedBy names the mount point of a device, for a better message than the
-// kernel's.
-func usedBy(st os.FileInfo) string {
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return ""
-	}
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	dev := uint64(sys.Rdev) //nolint:unconvert // the type differs between systems
-	id := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
-	sc := bufio.NewScanner(f)
-	for sc.Scan() {
-		if fields := strings.Fields(sc.Text()); len(fields) > 4 && fields[2] == id {
-			return "mounted on " + fields[4]
-		}
-	}
-	return ""
 }
 
 // copyMedium copies everything but the first block, syncs, then that block.
