@@ -12,6 +12,8 @@ TAGS := grpcnotrace
 REFIT_LDFLAGS := $(LDFLAGS) -funcalign=4
 REFIT_GCFLAGS := -gcflags=all=-l -gcflags=std= -gcflags=github.com/klauspost/...= -gcflags=github.com/refit-dev/refit/...= -gcflags=github.com/refit-dev/refit/internal/cli/...=-l -gcflags=github.com/refit-dev/refit/api/...=-l
 OTHERS := $(filter-out ./cmd/refit,$(sort $(wildcard ./cmd/*)))
+# BIN is where programs go; release builds them for other systems elsewhere.
+BIN ?= bin
 TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab and the tests need these Debian packages; nothing else is installed by hand.
 # The tests show ignition-validate what they make, deploy with ostree and build with buildah; strace cuts its power.
@@ -27,9 +29,13 @@ help: ## Show this list
 
 .PHONY: build
 build: ## Build refit, refit-controller, refit-agent and refit-lab, static, into bin/
-	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/ $(OTHERS)
-	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(REFIT_LDFLAGS)" $(REFIT_GCFLAGS) -o bin/ ./cmd/refit
-	@ln -sf refit bin/kubectl-refit
+	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ $(OTHERS)
+	@$(MAKE) --no-print-directory build-cli
+	@ln -sf refit $(BIN)/kubectl-refit
+
+.PHONY: build-cli
+build-cli: ## Build refit alone, also for other systems: GOOS=darwin GOARCH=arm64 BIN=bin/mac make build-cli
+	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(REFIT_LDFLAGS)" $(REFIT_GCFLAGS) -o $(BIN)/ ./cmd/refit
 
 .PHONY: build-failpoint
 build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-to-end tests that kill an agent at a named line; never released
@@ -38,6 +44,19 @@ build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-
 .PHONY: image
 image: build ## Make refit's own container image as an OCI layout in bin/image
 	bin/refit self-image --output bin/image
+
+.PHONY: release
+release: ## Build and pack a release into dist/: VERSION=1.2.3 KEY=refit.key make release
+	rm -rf bin/release
+	for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(MAKE) build BIN=bin/release/linux-$$arch || exit 1; done
+	for to in darwin-amd64 darwin-arm64 windows-amd64; do GOOS=$${to%-*} GOARCH=$${to#*-} $(MAKE) build-cli BIN=bin/release/$$to || exit 1; done
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release --version $(VERSION) --binaries bin/release --output dist $(if $(KEY),--key $(KEY))
+
+.PHONY: release-check
+release-check: release ## Build the release again, from a fresh clone with an empty build cache, and compare all bytes; some twenty minutes
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; git clone -q . "$$tmp/refit" && \
+	GOCACHE="$$tmp/cache" $(MAKE) -C "$$tmp/refit" release VERSION=$(VERSION) && \
+	diff dist/SHA256SUMS "$$tmp/refit/dist/SHA256SUMS" && echo "release-check: both builds are equal"
 
 .PHONY: demo
 demo: deps build ## A real cluster moves one minor version from one stick (root; first run builds Kubernetes)

@@ -4,9 +4,11 @@ import (
 	"archive/tar"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -33,26 +35,44 @@ func WriteReleaseImage(dir, output, version string) (name, digest string, err er
 		}
 		dir = filepath.Dir(self)
 	}
-	opener := func() (io.ReadCloser, error) { return releaseLayer(dir), nil }
-	layer, err := tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
-	if err != nil {
-		return "", "", fmt.Errorf("image layer from %s: %w; run make build first", dir, err)
-	}
-	img, err := assembleRelease(layer)
+	img, err := releaseImage(dir, runtime.GOARCH)
 	if err != nil {
 		return "", "", err
 	}
 	name = ReleaseRepository + ":" + version
-	if err := writeReleaseLayout(img, output, name); err != nil {
+	if err := writeReleaseLayout(output, func(p layout.Path) error { return p.AppendImage(img, named(name)) }); err != nil {
 		return "", "", err
 	}
 	d, err := img.Digest()
 	return name, d.String(), err
 }
 
-func assembleRelease(layer v1.Layer) (v1.Image, error) {
+// WriteReleaseIndex writes one image for several architectures as an OCI layout to output.
+// dirs has the directory with the binaries of each architecture, as Go names it.
+func WriteReleaseIndex(dirs map[string]string, output, version string) error {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range slices.Sorted(maps.Keys(dirs)) {
+		img, err := releaseImage(dirs[arch], arch)
+		if err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	return writeReleaseLayout(output, func(p layout.Path) error { return p.AppendIndex(index, named(ReleaseRepository+":"+version)) })
+}
+
+func named(name string) layout.Option {
+	return layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})
+}
+
+func releaseImage(dir, arch string) (v1.Image, error) {
+	opener := func() (io.ReadCloser, error) { return releaseLayer(dir), nil }
+	layer, err := tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, fmt.Errorf("image layer from %s: %w; run make build first", dir, err)
+	}
 	img := mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1)
-	img, err := mutate.AppendLayers(img, layer)
+	img, err = mutate.AppendLayers(img, layer)
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +81,14 @@ func assembleRelease(layer v1.Layer) (v1.Image, error) {
 		return nil, err
 	}
 	cfg = cfg.DeepCopy()
-	cfg.OS, cfg.Architecture = "linux", runtime.GOARCH
+	cfg.OS, cfg.Architecture = "linux", arch
 	cfg.Config.Entrypoint = []string{"/refit"}
 	cfg.Config.User = "65532:65532"
 	cfg.Config.Env = []string{"PATH=/"}
 	return mutate.ConfigFile(img, cfg)
 }
 
-func writeReleaseLayout(img v1.Image, output, name string) error {
+func writeReleaseLayout(output string, appendTo func(layout.Path) error) error {
 	tmp := output + ".new"
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
@@ -78,7 +98,7 @@ func writeReleaseLayout(img v1.Image, output, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})); err != nil {
+	if err := appendTo(p); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(output); err != nil {

@@ -40,7 +40,7 @@ func layer(path string) int {
 	case under(p, "internal/controller"), under(p, "internal/agent"), under(p, "internal/render"),
 		under(p, "internal/cli"), under(p, "internal/lab"), p == "config":
 		return 5
-	case under(p, "cmd"):
+	case under(p, "cmd"), under(p, "build"):
 		return 6
 	}
 	return -1

@@ -16,7 +16,7 @@ const (
 	// begins with "Size:".
 	maxLines = 2500
 	// maxPackages with code. It shrinks; only a new product area raises it, and 150 is the limit.
-	maxPackages = 148
+	maxPackages = 150
 )
 
 func TestPackageSize(t *testing.T) {
