@@ -37,6 +37,17 @@ func Manifests(image string) ([]*unstructured.Unstructured, error) {
 	return append(rules, controller...), nil
 }
 
+// Static returns every object of an installation where nodes can pull the image: Manifests, and
+// the DaemonSet that installs the agent.
+func Static(image string) ([]*unstructured.Unstructured, error) {
+	out, err := Manifests(image)
+	if err != nil {
+		return nil, err
+	}
+	agents, err := DaemonSet(image)
+	return append(out, agents...), err
+}
+
 // Rules returns what Manifests does but for the controller: enough for agents
 // and people to work with the kinds.
 func Rules() ([]*unstructured.Unstructured, error) {

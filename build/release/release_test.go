@@ -100,7 +100,7 @@ func TestTwice(t *testing.T) {
 		t.Errorf("sha256sum: %v\n%s", err, text)
 	}
 	for _, name := range []string{"refit_1.2.3_linux_amd64.tar.gz", "refit_1.2.3_linux_arm64.tar.gz", "refit_1.2.3_darwin_arm64.tar.gz", "refit_1.2.3_windows_amd64.zip",
-		"refit_1.2.3_linux_amd64.tar.gz.spdx.json", "refit-agent_1.2.3_amd64.deb", "refit-agent_1.2.3_arm64.deb", "refit-image_1.2.3.tar", "krew-refit.yaml"} {
+		"refit_1.2.3_linux_amd64.tar.gz.spdx.json", "refit-agent_1.2.3_amd64.deb", "refit-agent_1.2.3_arm64.deb", "refit-image_1.2.3.tar", "refit.yaml", "krew-refit.yaml"} {
 		if !strings.Contains(sums[0], "  "+name+"\n") {
 			t.Errorf("no %s in\n%s", name, sums[0])
 		}
