@@ -111,10 +111,11 @@ simulate: build ## Thirty thousand simulated nodes through a real API server, so
 	bin/refit-lab simulate --nodes 30000 --budget 1500 --result bench/results/simulate-30000.json
 
 .PHONY: generate
-generate: ## Generate deepcopy code and CRDs from api/, access rules from internal/controller, the reference of kinds and commands
+generate: ## Generate deepcopy code and CRDs from api/, access rules from internal/controller, the reference of kinds and commands, the chart from config/
 	$(TOOL) controller-gen object paths=./api/...
 	$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd
 	$(TOOL) controller-gen rbac:roleName=refit-controller paths=./internal/controller output:rbac:dir=config/rbac
+	$(GO) test ./config -run TestChart -update
 	$(GO) test ./test/docs -run 'Page$$' -update
 
 .PHONY: verify

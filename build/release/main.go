@@ -87,7 +87,7 @@ func (r *release) pack(platforms []platform) error {
 			return fmt.Errorf("package of %s for Debian: %w", p, err)
 		}
 	}
-	for _, step := range []func([]platform) error{r.image, r.static, r.krew} {
+	for _, step := range []func([]platform) error{r.image, r.static, r.chart, r.krew} {
 		if err := step(platforms); err != nil {
 			return err
 		}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
+
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -100,7 +102,7 @@ func TestTwice(t *testing.T) {
 		t.Errorf("sha256sum: %v\n%s", err, text)
 	}
 	for _, name := range []string{"refit_1.2.3_linux_amd64.tar.gz", "refit_1.2.3_linux_arm64.tar.gz", "refit_1.2.3_darwin_arm64.tar.gz", "refit_1.2.3_windows_amd64.zip",
-		"refit_1.2.3_linux_amd64.tar.gz.spdx.json", "refit-agent_1.2.3_amd64.deb", "refit-agent_1.2.3_arm64.deb", "refit-image_1.2.3.tar", "refit.yaml", "krew-refit.yaml"} {
+		"refit_1.2.3_linux_amd64.tar.gz.spdx.json", "refit-agent_1.2.3_amd64.deb", "refit-agent_1.2.3_arm64.deb", "refit-image_1.2.3.tar", "refit.yaml", "refit-1.2.3.tgz", "krew-refit.yaml"} {
 		if !strings.Contains(sums[0], "  "+name+"\n") {
 			t.Errorf("no %s in\n%s", name, sums[0])
 		}
@@ -110,6 +112,10 @@ func TestTwice(t *testing.T) {
 
 func checkContents(t *testing.T, dir string) {
 	t.Helper()
+	c, err := loader.Load(filepath.Join(dir, "refit-1.2.3.tgz"))
+	if err != nil || c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "1.2.3" || len(c.Templates) < 5 || c.Schema == nil {
+		t.Errorf("the chart: %v", err)
+	}
 	names := tarNames(t, filepath.Join(dir, "refit_1.2.3_linux_arm64.tar.gz"))
 	for _, want := range []string{"refit", "refit-agent", "refit-controller", "LICENSE", "completions/refit.bash", "man/refit-bundle-create.1"} {
 		if !slices.Contains(names, want) {
