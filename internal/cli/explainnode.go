@@ -13,9 +13,9 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
-	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/clusterfacts"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
@@ -39,7 +39,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	if err := c.List(ctx, &list); err != nil {
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
-	u := inputs.ChooseUpdate(list.Items)
+	u := convert.ChooseUpdate(list.Items)
 	var opts *v1alpha1.DrainOptions
 	var before []v1alpha1.PodDrain
 	if u != nil && u.Status.Phase != v1alpha1.PhaseDone {

@@ -9,6 +9,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
@@ -25,7 +26,7 @@ const (
 
 // ViewPlan reads the plan of an update and its cost on the nodes.
 func ViewPlan(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
-	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: ListBlockers(u.Status.Blockers), Warnings: ListBlockers(u.Status.Warnings)}
+	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: convert.Blockers(u.Status.Blockers), Warnings: convert.Blockers(u.Status.Warnings)}
 	if r := u.Status.Resources; r != nil {
 		v.Resources = append([]string{r.State + ": " + r.Message}, r.Conflicts...)
 	}
@@ -128,17 +129,4 @@ func fillEstimate(e *render.Estimate, nu *v1alpha1.NodeUpdate) {
 		}
 		e.DiskFree[fs.Name] = fs.FreeBytes
 	}
-}
-
-// ListBlockers converts the reasons of an update for a view.
-func ListBlockers(bs []v1alpha1.Blocker) []explain.Blocker {
-	var out []explain.Blocker
-	for _, b := range bs {
-		e := explain.Blocker{Reason: b.Reason, Message: b.Message, Fix: b.Fix, Object: b.Object}
-		if b.Since != nil {
-			e.Since = b.Since.Time
-		}
-		out = append(out, e)
-	}
-	return out
 }
