@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins alerts offline
+//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins status-page alerts offline
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -79,6 +79,10 @@ func ClusterAPI() (management, registration, workload []*unstructured.Unstructur
 // Joins returns what the server for machines that join needs. Manifests includes
 // none of it.
 func Joins() ([]*unstructured.Unstructured, error) { return load("", "joins") }
+
+// StatusPage returns the rights that the status page needs, and those of its readers. Manifests
+// includes none of it.
+func StatusPage() ([]*unstructured.Unstructured, error) { return load("", "status-page") }
 
 // BootImages returns the rights on machine managers and templates of Cluster API,
 // OpenShift and Karpenter. Manifests includes none of them.

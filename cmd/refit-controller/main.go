@@ -49,6 +49,10 @@ func run() error {
 		o.Joins.Names = append(o.Joins.Names, name)
 		return nil
 	})
+	flag.StringVar(&o.StatusPage.Address, "status-address", "", "host:port of the status page; empty for none; an address that is not loopback needs -status-certificate and -status-key")
+	flag.StringVar(&o.StatusPage.Certificate, "status-certificate", "", "file with the TLS certificate of the status page, read at each connection")
+	flag.StringVar(&o.StatusPage.Key, "status-key", "", "file with the private key of -status-certificate")
+	flag.BoolVar(&o.StatusPage.WithoutToken, "status-without-token", false, "show the status page without a token to everyone who can connect; for loopback addresses only")
 	flag.Func("local-registry", "HOST or HOST:PORT of an image registry on this machine or link, may be repeated; the controller connects to no other loopback, link-local or metadata address",
 		func(v string) error { o.LocalRegistries = append(o.LocalRegistries, v); return nil })
 	flag.Func("local-server", "HOST or HOST:PORT of a boot stream, an external updater or a workload cluster's API server on this machine or link, may be repeated; the controller connects to no other such address",

@@ -47,6 +47,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
+	"github.com/refit-dev/refit/internal/controller/statuspage"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
@@ -92,6 +93,8 @@ type Options struct {
 	// Joins says where machines fetch their first-boot configuration; without an
 	// address they do not.
 	Joins joinserver.Options
+	// StatusPage says where browsers see the state; without an address they do not.
+	StatusPage statuspage.Options
 	// Bandwidth is what nodes may use of their networks to pass chunks on.
 	Bandwidth transfer.Bandwidth
 	// Registries is how image registries are reached; nil is the usual way, which leads
@@ -133,7 +136,7 @@ func (o Options) validate() error {
 	if o.ClusterAPI.Address != "" && o.Without.Has(areas.ClusterAPI) {
 		return fmt.Errorf("-cluster-api-address is set to %s, and -without leaves %s out: take away one of them", o.ClusterAPI.Address, areas.ClusterAPI)
 	}
-	return nil
+	return o.StatusPage.Validate()
 }
 
 // Run runs the controller until the context ends. It waits for an unavailable API server.
@@ -204,6 +207,12 @@ func addServers(mgr ctrl.Manager, direct client.Client, o Options) error {
 	if o.ClusterAPI.Address != "" {
 		o.ClusterAPI.Registry, o.ClusterAPI.Now, o.ClusterAPI.Servers = o.Registry, o.Now, o.servers()
 		if err := clusterapi.Setup(mgr, direct, o.ClusterAPI); err != nil {
+			return err
+		}
+	}
+	if o.StatusPage.Address != "" {
+		o.StatusPage.Without, o.StatusPage.Now = o.Without, o.Now
+		if err := statuspage.Setup(mgr, o.StatusPage); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ const (
 	PortClusterAPI = 18743
 	// PortJoins is where examples put first-boot configurations.
 	PortJoins = 18744
+	// PortStatus is where examples put the status page.
+	PortStatus = 18745
 )
 
 // usedByNodes are ports without which a node does not run: a program of refit that bound

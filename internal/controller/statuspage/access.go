@@ -1,0 +1,142 @@
+package statuspage
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Paths that a person must be allowed to get, as nonResourceURLs of a ClusterRole.
+const (
+	PathStatus     = "/refit/status"
+	PathTechnician = "/refit/technician"
+)
+
+// An answer of the API server is valid for answerAge. It is asked at most reviewRate times a
+// second, so that requests with wrong tokens do not load it.
+const (
+	answerAge    = time.Minute
+	maxAnswers   = 1000
+	reviewRate   = 20
+	reviewBurst  = 40
+	maxTokenSize = 8 << 10
+)
+
+// access asks the API server who may see what.
+type access struct {
+	client client.Client
+	now    func() time.Time
+	limit  flowcontrol.RateLimiter
+
+	mu      sync.Mutex
+	answers map[[sha256.Size]byte]accessAnswer
+}
+
+type accessAnswer struct {
+	code int
+	why  string
+	at   time.Time
+}
+
+func newAccess(c client.Client, now func() time.Time) *access {
+	return &access{client: c, now: now, limit: flowcontrol.NewTokenBucketRateLimiter(reviewRate, reviewBurst), answers: map[[sha256.Size]byte]accessAnswer{}}
+}
+
+// check returns 200, or the status code and the text of a refusal.
+func (a *access) check(ctx context.Context, token, path string) (code int, why string) {
+	switch {
+	case token == "":
+		return http.StatusUnauthorized, "a token is missing: send a bearer token, or enter it as the password; kubectl create token makes one"
+	case len(token) > maxTokenSize:
+		return http.StatusUnauthorized, fmt.Sprintf("the token has more than %d bytes: copy it again", maxTokenSize)
+	}
+	key := sha256.Sum256([]byte(path + "\x00" + token))
+	if old, ok := a.known(key); ok {
+		return old.code, old.why
+	}
+	if !a.limit.TryAccept() {
+		return http.StatusTooManyRequests, "too many tokens are being checked: try again in some seconds"
+	}
+	code, why, err := a.review(ctx, token, path)
+	if err != nil {
+		return http.StatusServiceUnavailable, "the API server did not check the token: try again; the status page needs the ClusterRole system:auth-delegator"
+	}
+	a.remember(key, accessAnswer{code: code, why: why, at: a.now()})
+	return code, why
+}
+
+func (a *access) known(key [sha256.Size]byte) (accessAnswer, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old, ok := a.answers[key]
+	age := a.now().Sub(old.at)
+	return old, ok && age >= 0 && age < answerAge
+}
+
+func (a *access) remember(key [sha256.Size]byte, answer accessAnswer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.answers) >= maxAnswers {
+		clear(a.answers)
+	}
+	a.answers[key] = answer
+}
+
+// review asks for the user of the token, and then whether that user may get the path.
+func (a *access) review(ctx context.Context, token, path string) (code int, why string, err error) {
+	tr := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := a.client.Create(ctx, tr); err != nil {
+		return 0, "", fmt.Errorf("check a token: %w", err)
+	}
+	if !tr.Status.Authenticated {
+		return http.StatusUnauthorized, "the API server does not know this token: it may have expired; kubectl create token makes another", nil
+	}
+	u := tr.Status.User
+	extra := map[string]authorizationv1.ExtraValue{}
+	for k, v := range u.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: u.Username, Groups: u.Groups, UID: u.UID, Extra: extra,
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}}}
+	if err := a.client.Create(ctx, sar); err != nil {
+		return 0, "", fmt.Errorf("check the rights of a user: %w", err)
+	}
+	if !sar.Status.Allowed {
+		return http.StatusForbidden, fmt.Sprintf("%s may not get %s: bind one of the ClusterRoles refit-status-viewer and refit-status-technician with a ClusterRoleBinding", u.Username, path), nil
+	}
+	return http.StatusOK, "", nil
+}
+
+// tokenOf returns the bearer token of a request. Browsers send it as the password of basic
+// authentication, with any user name.
+func tokenOf(r *http.Request) string {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	_, password, _ := r.BasicAuth()
+	return strings.TrimSpace(password)
+}
+
+// isLoopback reports whether a host is this machine itself. An empty host is all addresses.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// hostOf returns the host of a Host header, without a port.
+func hostOf(header string) string {
+	if host, _, err := net.SplitHostPort(header); err == nil {
+		return host
+	}
+	return strings.Trim(header, "[]")
+}

@@ -1,0 +1,99 @@
+package statuspage
+
+import (
+	"slices"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/explain"
+)
+
+// technicianView is what a person without Kubernetes needs: one sentence, one colour, how far
+// it is, and whether the medium may go.
+type technicianView struct {
+	Sentence string    `json:"sentence"`
+	Tone     string    `json:"colour"`
+	Sign     string    `json:"-"`
+	Progress *progress `json:"-"`
+	Percent  int       `json:"percent"`
+	Medium   string    `json:"medium,omitempty"`
+}
+
+// Signs say the same as the colours, for those who do not see them.
+var signs = map[string]string{toneOK: "✓", toneRun: "…", toneWait: "!", toneBad: "✗"}
+
+const (
+	mediumStay = "Leave the medium in the machine."
+	mediumPull = "You may pull the medium."
+)
+
+// technician makes the technician's view.
+func (st *state) technician() technicianView {
+	v := &st.view
+	out := technicianView{Sentence: sentenceOf(st), Tone: tones[v.Colour], Progress: st.progress(), Medium: st.mediumAdvice()}
+	out.Sign = signs[out.Tone]
+	if out.Progress != nil {
+		out.Percent = out.Progress.Percent
+	}
+	return out
+}
+
+// sentences of the phases of an update.
+var sentences = map[string]string{
+	v1alpha1.PhaseDone:     "Done: all machines are updated.",
+	v1alpha1.PhaseHalted:   "The update has stopped. Call the administrator.",
+	v1alpha1.PhaseBlocked:  "The update cannot go on. Call the administrator.",
+	v1alpha1.PhaseReady:    "The machines are prepared. The administrator starts the update.",
+	"Starting":             "The update starts now. Leave the machines running.",
+	v1alpha1.PhaseUpdating: "The update is running. Leave the machines running.",
+}
+
+func sentenceOf(st *state) string {
+	v := &st.view
+	if v.Phase == "Idle" {
+		return idleSentence(v)
+	}
+	if v.Paused && v.Phase != v1alpha1.PhaseDone {
+		return "The administrator paused the update. Please wait."
+	}
+	if s, ok := sentences[v.Phase]; ok {
+		return s
+	}
+	return "The machines are preparing the update. Please wait."
+}
+
+func idleSentence(v *explain.View) string {
+	inUse := func(b explain.Bundle) bool { return b.Use != "Released" && b.Digest != "" }
+	switch i := slices.IndexFunc(v.Bundles, inUse); {
+	case i < 0:
+		return "Plug the medium into any machine."
+	case !v.Bundles[i].Approved:
+		return "The medium was found. The administrator must approve it."
+	}
+	return "The medium was accepted. The administrator plans the update."
+}
+
+// mediumAdvice says whether the medium may go, "" without a medium. It may when every node has
+// all that it needs. A bundle that is not approved has not been copied.
+func (st *state) mediumAdvice() string {
+	if len(st.media) == 0 {
+		return ""
+	}
+	for _, m := range st.media {
+		if m.State == v1alpha1.MediumFound || m.State == v1alpha1.MediumCopying {
+			return mediumStay
+		}
+	}
+	wanted := false
+	for i := range st.view.Nodes {
+		n := &st.view.Nodes[i]
+		wanted = wanted || n.ImagesTotal > 0 || n.BytesTotal > 0
+		if n.Phase == noAgent || n.BytesDone < n.BytesTotal || n.ImagesPinned < n.ImagesTotal {
+			return mediumStay
+		}
+	}
+	refused := !slices.ContainsFunc(st.media, func(m mediumRow) bool { return m.State == v1alpha1.MediumCopied })
+	if wanted || refused {
+		return mediumPull
+	}
+	return mediumStay
+}
