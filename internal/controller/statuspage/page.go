@@ -23,9 +23,10 @@ import (
 // The page stays small with 30,000 nodes and with texts of any length.
 const (
 	nodesPerPage = 100
-	maxRows      = 40
+	maxRows      = 25
 	maxText      = 1024
-	maxShortText = 200
+	maxShortText = 160
+	maxName      = 100
 )
 
 // Phases that agents report, and the one of a node without an agent.

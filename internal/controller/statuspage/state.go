@@ -97,7 +97,8 @@ func mediaOf(nus []v1alpha1.NodeUpdate) []mediumRow {
 	var out []mediumRow
 	for i := range nus {
 		for _, m := range nus[i].Status.Media {
-			out = append(out, mediumRow{Node: nus[i].Name, Device: m.Device, State: m.State, Name: joined(m.Name, m.Version), Message: m.Message, By: listed(m.SignedBy)})
+			out = append(out, mediumRow{Node: nus[i].Name, Device: short(m.Device, maxName), State: m.State, Name: short(joined(m.Name, m.Version), maxName),
+				Message: short(m.Message, maxShortText), By: short(listed(m.SignedBy), maxShortText)})
 		}
 	}
 	sort.Slice(out, func(i, j int) bool {
