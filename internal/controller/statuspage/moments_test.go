@@ -130,7 +130,7 @@ func moments() map[string]*objects {
 	out := map[string]*objects{}
 	one := plant(3)
 	one.found(v1alpha1.MediumFound)
-	out["1-found"] = one
+	out["1-found"] = one // and waits for its approval
 	two := plant(3)
 	two.approved(410, 3)
 	two.updating(v1alpha1.PhasePreparing, 0)

@@ -19,11 +19,11 @@ type technicianView struct {
 }
 
 // Signs say the same as the colours, for those who do not see them.
-var signs = map[string]string{toneOK: "✓", toneRun: "…", toneWait: "!", toneBad: "✗"}
+var signs = map[string]string{toneOK: "✓", toneRun: "…", toneWait: "!", toneBad: "×"}
 
 const (
-	mediumStay = "Leave the medium in the machine."
-	mediumPull = "You may pull the medium."
+	mediumStay = "Leave the USB stick in the machine."
+	mediumPull = "You may pull the USB stick."
 )
 
 // technician makes the technician's view.
@@ -40,11 +40,11 @@ func (st *state) technician() technicianView {
 // sentences of the phases of an update.
 var sentences = map[string]string{
 	v1alpha1.PhaseDone:     "Done: all machines are updated.",
-	v1alpha1.PhaseHalted:   "The update has stopped. Call the administrator.",
-	v1alpha1.PhaseBlocked:  "The update cannot go on. Call the administrator.",
-	v1alpha1.PhaseReady:    "The machines are prepared. The administrator starts the update.",
-	"Starting":             "The update starts now. Leave the machines running.",
-	v1alpha1.PhaseUpdating: "The update is running. Leave the machines running.",
+	v1alpha1.PhaseHalted:   "The update has stopped: call the administrator.",
+	v1alpha1.PhaseBlocked:  "The update cannot go on: call the administrator.",
+	v1alpha1.PhaseReady:    "The machines are prepared, and the administrator starts the update.",
+	"Starting":             "The update starts now: leave the machines on.",
+	v1alpha1.PhaseUpdating: "The update is running: leave the machines on.",
 }
 
 func sentenceOf(st *state) string {
@@ -53,23 +53,23 @@ func sentenceOf(st *state) string {
 		return idleSentence(v)
 	}
 	if v.Paused && v.Phase != v1alpha1.PhaseDone {
-		return "The administrator paused the update. Please wait."
+		return "The administrator paused the update: please wait."
 	}
 	if s, ok := sentences[v.Phase]; ok {
 		return s
 	}
-	return "The machines are preparing the update. Please wait."
+	return "The machines are preparing the update: please wait."
 }
 
 func idleSentence(v *explain.View) string {
 	inUse := func(b explain.Bundle) bool { return b.Use != "Released" && b.Digest != "" }
 	switch i := slices.IndexFunc(v.Bundles, inUse); {
 	case i < 0:
-		return "Plug the medium into any machine."
+		return "Plug the USB stick into any machine."
 	case !v.Bundles[i].Approved:
-		return "The medium was found. The administrator must approve it."
+		return "The USB stick was found, and the administrator must approve it."
 	}
-	return "The medium was accepted. The administrator plans the update."
+	return "The USB stick was accepted, and the administrator plans the update."
 }
 
 // mediumAdvice says whether the medium may go, "" without a medium. It may when every node has
