@@ -124,7 +124,7 @@ func (s *site) get(path, token string, basic bool) (code int, body string) {
 		s.t.Fatal(err)
 	}
 	if answer.StatusCode == http.StatusUnauthorized && answer.Header.Get("WWW-Authenticate") == "" {
-		s.t.Errorf("%s: a browser is not told to ask for a token", path)
+		s.t.Errorf("%s: a browser gets no question for a token", path)
 	}
 	return answer.StatusCode, string(raw)
 }
@@ -132,7 +132,7 @@ func (s *site) get(path, token string, basic bool) (code int, body string) {
 // A real API server decides who sees what.
 func TestAccess(t *testing.T) {
 	s := newSite(t, true)
-	viewer, technician, nobody := s.token("viewer", "refit-status-viewer"), s.token("technician", "refit-status-technician"), s.token("plain", "")
+	viewer, technician, stranger := s.token("viewer", "refit-status-viewer"), s.token("technician", "refit-status-technician"), s.token("plain", "")
 	ofKinds := s.token("kinds", "refit-viewer")
 	for name, tc := range map[string]struct {
 		token              string
@@ -143,7 +143,7 @@ func TestAccess(t *testing.T) {
 		"no token":                      {"", false, 401, 401, "a token is missing"},
 		"a wrong token":                 {"eyJhbGciOiJub25lIn0.e30.", false, 401, 401, "does not know this token"},
 		"a token that is too long":      {strings.Repeat("x", 9<<10), false, 401, 401, "more than 8192 bytes"},
-		"a token without rights":        {nobody, false, 403, 403, "refit-status-viewer"},
+		"a token without rights":        {stranger, false, 403, 403, "refit-status-viewer"},
 		"rights to kinds only":          {ofKinds, false, 403, 403, "system:serviceaccount:default:kinds may not get /refit/"},
 		"a technician":                  {technician, false, 403, 200, ""},
 		"a viewer":                      {viewer, false, 200, 200, ""},
@@ -163,7 +163,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/events", "/technician/events"} {
-		if code, _ := s.get(path, nobody, false); code != http.StatusForbidden {
+		if code, _ := s.get(path, stranger, false); code != http.StatusForbidden {
 			t.Errorf("%s without rights: %d", path, code)
 		}
 	}
