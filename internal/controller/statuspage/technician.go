@@ -73,27 +73,26 @@ func idleSentence(v *explain.View) string {
 }
 
 // mediumAdvice says whether the medium may go, "" without a medium. It may when every node has
-// all that it needs. A bundle that is not approved has not been copied.
+// all that it needs, or when all media were refused. A bundle that is not approved has not been
+// copied.
 func (st *state) mediumAdvice() string {
-	if len(st.media) == 0 {
+	is := func(states ...string) func(mediumRow) bool {
+		return func(m mediumRow) bool { return slices.Contains(states, m.State) }
+	}
+	switch {
+	case len(st.media) == 0:
 		return ""
+	case slices.ContainsFunc(st.media, is(v1alpha1.MediumFound, v1alpha1.MediumCopying)), slices.ContainsFunc(st.view.Nodes, needsMedium):
+		return mediumStay
 	}
-	for _, m := range st.media {
-		if m.State == v1alpha1.MediumFound || m.State == v1alpha1.MediumCopying {
-			return mediumStay
-		}
-	}
-	wanted := false
-	for i := range st.view.Nodes {
-		n := &st.view.Nodes[i]
-		wanted = wanted || n.ImagesTotal > 0 || n.BytesTotal > 0
-		if n.Phase == noAgent || n.BytesDone < n.BytesTotal || n.ImagesPinned < n.ImagesTotal {
-			return mediumStay
-		}
-	}
-	refused := !slices.ContainsFunc(st.media, func(m mediumRow) bool { return m.State == v1alpha1.MediumCopied })
-	if wanted || refused {
+	wanted := slices.ContainsFunc(st.view.Nodes, func(n explain.Node) bool { return n.ImagesTotal > 0 || n.BytesTotal > 0 })
+	if wanted || !slices.ContainsFunc(st.media, is(v1alpha1.MediumCopied)) {
 		return mediumPull
 	}
 	return mediumStay
+}
+
+// needsMedium reports whether a node may still need bytes of a medium.
+func needsMedium(n explain.Node) bool {
+	return n.Phase == noAgent || n.BytesDone < n.BytesTotal || n.ImagesPinned < n.ImagesTotal
 }
