@@ -8,7 +8,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/explain"
 )
 
@@ -36,7 +36,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := ""
-			if u := convert.ChooseUpdate(tc.in); u != nil {
+			if u := rolloutfacts.ChooseUpdate(tc.in); u != nil {
 				got = u.Name
 			}
 			if got != tc.want {

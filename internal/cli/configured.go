@@ -14,14 +14,14 @@ import (
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/render"
 )
 
 // current returns the running update, a new one for pending NodeConfigs, or the last
 // one.
 func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.ClusterUpdate) (*v1alpha1.ClusterUpdate, error) {
-	last := convert.ChooseUpdate(all)
+	last := rolloutfacts.ChooseUpdate(all)
 	if last != nil && last.Status.Phase != v1alpha1.PhaseDone {
 		return last, nil
 	}

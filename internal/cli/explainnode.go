@@ -15,7 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/clusterfacts"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/drain"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
@@ -39,7 +39,7 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	if err := c.List(ctx, &list); err != nil {
 		return fmt.Errorf("the API server did not answer: %w", err)
 	}
-	u := convert.ChooseUpdate(list.Items)
+	u := rolloutfacts.ChooseUpdate(list.Items)
 	var opts *v1alpha1.DrainOptions
 	var before []v1alpha1.PodDrain
 	if u != nil && u.Status.Phase != v1alpha1.PhaseDone {

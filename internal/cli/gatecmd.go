@@ -6,7 +6,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/inputs"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -56,7 +56,7 @@ func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 		answers[c.Name] = c
 	}
 	v := render.GateView{APIVersion: "refit.dev/gate/v1", Kind: "Gate", Update: u.Name, Open: len(u.Status.Checks) > 0,
-		Waiting: convert.Blockers(u.Status.Blockers), Warnings: convert.Blockers(u.Status.Warnings)}
+		Waiting: rolloutfacts.Blockers(u.Status.Blockers), Warnings: rolloutfacts.Blockers(u.Status.Warnings)}
 	for _, c := range gate.Checks() {
 		a, asked := answers[c.Name]
 		row := render.GateCheck{Name: c.Name, Asks: c.Question, Answer: "NotAsked", Never: c.NeverAcceptable, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}

@@ -9,7 +9,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/inputs"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/explain"
 )
 
@@ -24,5 +24,5 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 			return explain.Facts{}, inputs.ListError(err)
 		}
 	}
-	return convert.StatusFacts(time.Now(), nodes.Items, nus.Items, bundles.Items, updates.Items), nil
+	return rolloutfacts.ViewFacts(time.Now(), nodes.Items, nus.Items, bundles.Items, updates.Items), nil
 }

@@ -9,9 +9,8 @@
 // the expiry. MachineSources, policies and rules become values of package skew, in the cluster,
 // in a dump for the command line, and in the limits file that a machine checks at its first
 // boot. That check refuses the machine for a value that cannot be read; without rules it
-// refuses nothing. Nodes, NodeUpdates, Bundles and ClusterUpdates become the facts of a status
-// view, for the command line and the status page.
+// refuses nothing.
 //
-// Inputs: API objects. Outputs: values of model, nodeconfig, skew and explain. Facts for a rollout and
-// for the image audit are in the packages below.
+// Inputs: API objects. Outputs: values of model, nodeconfig and skew. Facts for a rollout, for
+// a status view and for the image audit are in the packages below.
 package convert

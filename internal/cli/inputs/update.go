@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 )
 
 // FindUpdate returns the named update, or the current one.
@@ -20,7 +20,7 @@ func FindUpdate(ctx context.Context, c client.Client, args []string) (*v1alpha1.
 		return nil, ListError(err)
 	}
 	if len(args) == 0 {
-		if u := convert.ChooseUpdate(list.Items); u != nil {
+		if u := rolloutfacts.ChooseUpdate(list.Items); u != nil {
 			return u, nil
 		}
 		return nil, console.UsageError(errors.New("there is no update: create one with refit plan --to BUNDLE"))

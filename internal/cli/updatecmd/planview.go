@@ -9,7 +9,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
@@ -26,7 +26,7 @@ const (
 
 // ViewPlan reads the plan of an update and its cost on the nodes.
 func ViewPlan(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
-	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: convert.Blockers(u.Status.Blockers), Warnings: convert.Blockers(u.Status.Warnings)}
+	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: rolloutfacts.Blockers(u.Status.Blockers), Warnings: rolloutfacts.Blockers(u.Status.Warnings)}
 	if r := u.Status.Resources; r != nil {
 		v.Resources = append([]string{r.State + ": " + r.Message}, r.Conflicts...)
 	}

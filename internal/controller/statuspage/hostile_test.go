@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -196,7 +196,7 @@ func TestJSONIsThatOfTheCommand(t *testing.T) {
 		if err := writeStatusJSON(&got, st); err != nil {
 			t.Fatal(err)
 		}
-		v := explain.Make(convert.StatusFacts(st.at, o.nodes, o.nus, o.bundles, o.updates))
+		v := explain.Make(rolloutfacts.ViewFacts(st.at, o.nodes, o.nus, o.bundles, o.updates))
 		if err := render.Status(&want, render.JSON, v); err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
 	"github.com/refit-dev/refit/internal/controller/plans"
-	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -78,8 +78,8 @@ func (s *Server) read(ctx context.Context, now time.Time) (*state, error) {
 			return nil, fmt.Errorf("list %T: %w", l, err)
 		}
 	}
-	st := &state{at: now, view: explain.Make(convert.StatusFacts(now, nodes.Items, nus.Items, bundles.Items, updates.Items)),
-		update: convert.ChooseUpdate(updates.Items), updates: updates.Items, bundles: bundles.Items, pools: pools.Items, tracks: tracks.Items, sources: sources.Items,
+	st := &state{at: now, view: explain.Make(rolloutfacts.ViewFacts(now, nodes.Items, nus.Items, bundles.Items, updates.Items)),
+		update: rolloutfacts.ChooseUpdate(updates.Items), updates: updates.Items, bundles: bundles.Items, pools: pools.Items, tracks: tracks.Items, sources: sources.Items,
 		media: mediaOf(nus.Items), poolOf: poolsOf(nodes.Items, pools.Items)}
 	if st.update != nil && st.update.Status.Plan != "" {
 		st.plan = s.plans.summary(ctx, s.reader, st.update.Status.Plan)

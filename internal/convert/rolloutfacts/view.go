@@ -1,4 +1,4 @@
-package convert
+package rolloutfacts
 
 import (
 	"time"
@@ -11,8 +11,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// StatusFacts converts the four lists of a view of the cluster's state.
-func StatusFacts(now time.Time, nodes []corev1.Node, nus []v1alpha1.NodeUpdate, bundles []v1alpha1.Bundle, updates []v1alpha1.ClusterUpdate) explain.Facts {
+// ViewFacts converts the four lists of a view of the cluster's state.
+func ViewFacts(now time.Time, nodes []corev1.Node, nus []v1alpha1.NodeUpdate, bundles []v1alpha1.Bundle, updates []v1alpha1.ClusterUpdate) explain.Facts {
 	f := explain.Facts{Now: now}
 	byName := map[string]*v1alpha1.NodeUpdate{}
 	for i := range nus {
