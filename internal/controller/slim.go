@@ -71,25 +71,48 @@ func slimUpdate(o any) (any, error) {
 
 func slim(nu *v1alpha1.NodeUpdate) {
 	nu.ManagedFields = nil
-	texts := []*string{&nu.Spec.Trust, &nu.Spec.Pins, &nu.Spec.Config, &nu.Status.Message, &nu.Status.Phase}
-	for i := range nu.Spec.Bundles {
-		texts = append(texts, &nu.Spec.Bundles[i].Digest, &nu.Spec.Bundles[i].Name)
+	internStrings(&nu.Kind, &nu.APIVersion, &nu.Namespace)
+	slimSpec(&nu.Spec)
+	slimStatus(&nu.Status)
+}
+
+func slimSpec(s *v1alpha1.NodeUpdateSpec) {
+	internStrings(&s.Trust, &s.Pins, &s.Config, &s.Stage)
+	for i := range s.Bundles {
+		internStrings(&s.Bundles[i].Digest, &s.Bundles[i].Name)
 	}
-	for i := range nu.Spec.Peers {
-		texts = append(texts, &nu.Spec.Peers[i].Node, &nu.Spec.Peers[i].Address, &nu.Spec.Peers[i].PublicKey)
+	for i := range s.Peers {
+		internStrings(&s.Peers[i].Node, &s.Peers[i].Address, &s.Peers[i].PublicKey)
 	}
-	for i := range nu.Status.Conditions {
-		c := &nu.Status.Conditions[i]
-		texts = append(texts, &c.Type, &c.Reason, &c.Message)
+	if r := s.Run; r != nil {
+		internStrings(&r.Name, &r.UID, &r.Bundle, &r.PlanDigest)
+		shareSteps(&r.Steps)
 	}
-	for i := range nu.Status.Bundles {
-		texts = append(texts, &nu.Status.Bundles[i])
+}
+
+func slimStatus(st *v1alpha1.NodeUpdateStatus) {
+	internStrings(&st.Message, &st.Phase)
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		internStrings(&c.Type, (*string)(&c.Status), &c.Reason, &c.Message)
 	}
-	if a := nu.Status.Agent; a != nil {
-		texts = append(texts, &a.Address, &a.PublicKey, &a.Version)
+	for i := range st.FileSystems {
+		internStrings(&st.FileSystems[i].Name, &st.FileSystems[i].ID)
 	}
-	if h := nu.Status.Pins; h != nil {
-		texts = append(texts, &h.Content)
+	shareTexts(&st.Bundles)
+	if a := st.Agent; a != nil {
+		internStrings(&a.Address, &a.PublicKey, &a.Version)
+		shareTexts(&a.Updaters)
+		shareTexts(&a.Formats)
 	}
-	internStrings(texts...)
+	if o := st.Observed; o != nil {
+		internStrings(&o.KubeletVersion, &o.KubeadmVersion, &o.ControlPlane, &o.RuntimeName, &o.RuntimeVersion, &o.InstalledImage, &o.Architecture, &o.Config)
+		o.Fields, o.Machine = internMap(o.Fields), internMap(o.Machine)
+	}
+	if p := st.Pins; p != nil {
+		internStrings(&p.Content)
+	}
+	if r := st.Run; r != nil {
+		internStrings(&r.UID, &r.PlanDigest, (*string)(&r.State), &r.Step)
+	}
 }
