@@ -92,6 +92,7 @@ func (s *site) job(namespace string, v imagebuild.Variant, change func(*corev1.P
 
 func attempts() map[string][]attempt {
 	return map[string][]attempt{
+		"viewer": viewerAttempts(), "technician": technicianAttempts(),
 		"controller": controllerAttempts(), "node": nodeAttempts(), "operator": operatorAttempts(), "approver": approverAttempts(), "admin": adminAttempts(), "tenant": tenantAttempts(),
 	}
 }
@@ -103,6 +104,8 @@ var identities = []struct{ key, title, who string }{
 	{"operator", "Operator", "A person with the ClusterRole refit-operator."},
 	{"approver", "Approver", "A person with the ClusterRole refit-approver and no other."},
 	{"admin", "Administrator of refit", "A person with the ClusterRole refit-admin, who is trusted; what is refused is a slip."},
+	{"viewer", "Viewer", "A person with the ClusterRole refit-viewer and no other."},
+	{"technician", "Technician", "A person with the ClusterRole refit-status-technician of the status page and no other."},
 	{"tenant", "Tenant", "A person with the ClusterRole admin in a namespace."},
 }
 
@@ -376,6 +379,8 @@ func testStolenIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 	users := map[string]client.Client{
 		"controller": newClient(t, apitest.As(cfg, apitest.ControllerUser)),
 		"node":       newClient(t, apitest.Certificate(t, cfg, "system:node:n1", "system:nodes")),
+		"viewer":     newClient(t, apitest.As(cfg, "viewer")),
+		"technician": newClient(t, apitest.As(cfg, "technician")),
 		"operator":   newClient(t, apitest.As(cfg, "operator")), "approver": newClient(t, apitest.As(cfg, "approver")), "admin": newClient(t, apitest.As(cfg, "administrator")), "tenant": newClient(t, apitest.As(cfg, "tenant")),
 	}
 	var page strings.Builder
@@ -471,7 +476,8 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 	mustCreate(t, admin, &v1alpha1.Bundle{ObjectMeta: meta("found-one")})
 	s.started = s.updateOf(controllerClient, "started", v1alpha1.StartImmediate)
 	s.prepared = s.updateOf(controllerClient, "prepared", v1alpha1.StartManual)
-	for role, user := range map[string]string{"refit-operator": "operator", "refit-approver": "approver", "refit-admin": "administrator"} {
+	applyStatusPage(t, admin)
+	for role, user := range map[string]string{"refit-viewer": "viewer", "refit-status-technician": "technician", "refit-operator": "operator", "refit-approver": "approver", "refit-admin": "administrator"} {
 		mustCreate(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("test-" + role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}})
 	}
