@@ -23,7 +23,7 @@ words.
 With node/NAME: list the node's pods with the effect of a drain on each (Evict,
 Refused, Leaving, Skipped), the budget, since when, and the fix. This command
 evicts nothing.`,
-		Args: cobra.MaximumNArgs(1), ValidArgs: words,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: o.completeExplain(words),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkOutput(); err != nil {
 				return err
@@ -47,4 +47,22 @@ evicts nothing.`,
 	}
 	o.outputFlag(c)
 	return c
+}
+
+// completeExplain completes reason words, and the nodes once node/ was typed.
+func (o *options) completeExplain(words []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		node, ok := strings.CutPrefix(typed, "node/")
+		if !ok {
+			return append([]string{"node/"}, words...), cobra.ShellCompDirectiveNoFileComp
+		}
+		nodes := namesOf(cmd.Context(), &o.Access, "NODE", node)
+		for i := range nodes {
+			nodes[i] = "node/" + nodes[i]
+		}
+		return nodes, cobra.ShellCompDirectiveNoFileComp
+	}
 }

@@ -70,6 +70,7 @@ Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
 	fitHelp(root)
+	completeNames(root, &o.Access)
 	return root
 }
 
