@@ -162,7 +162,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, fmt.Errorf("an object has more than %d bytes", maxObject)
 	}
-	n, err := b.from.Read(p)
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)]) // the decoder's buffer may be larger
 	b.left -= int64(n)
 	return n, err
 }
