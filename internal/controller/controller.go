@@ -46,7 +46,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/osimages/osbuild"
 
 	"github.com/refit-dev/refit/internal/componentversion"
-	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
+	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/statuspage"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/peerapi"
@@ -150,7 +150,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	times := reconcilemetrics.NewTimes(o.Registry)
+	times := queue.NewTimes(o.Registry)
 	health := newProbeServer(times.Oldest, stuckAfter)
 	if err := health.Listen(ctx, o.HealthAddress); err != nil {
 		return err
@@ -192,7 +192,7 @@ func clientConfig(of *rest.Config) *rest.Config {
 	}
 	// The API server is near: sending 30,000 objects takes less time than compressing them.
 	cfg.DisableCompression = true
-	cfg.Wrap(reconcilemetrics.Transport)
+	cfg.Wrap(queue.Transport)
 	cfg.UserAgent = "refit-controller/" + componentversion.Refit()
 	return cfg
 }
@@ -224,7 +224,7 @@ func addServers(mgr ctrl.Manager, direct client.Client, o Options) error {
 }
 
 // register adds the reconcilers.
-func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *reconcilemetrics.Times, o Options) error {
+func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times *queue.Times, o Options) error {
 	live := reader{mgr.GetAPIReader(), mgr.GetScheme(), o.Without}
 	hs := bundlefiles.NewHeaders(id)
 	hs.Node = func(ctx context.Context, name string) (*corev1.Node, error) {

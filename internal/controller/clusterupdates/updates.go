@@ -28,7 +28,6 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/queue"
-	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
@@ -107,7 +106,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times) error {
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *queue.Times) error {
 	r.NodeIndex = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: nodedistribution.NodeUpdateChanged})
 	r.Plans = &plans.Store{Client: r.Client, Live: r.Live}
 	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Nodes: r.NodeIndex}

@@ -25,7 +25,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/queue"
-	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 )
 
 const (
@@ -64,7 +63,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times) error {
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *queue.Times) error {
 	never := func(_, _ *v1alpha1.NodeUpdate) bool { return false }
 	r.Nodes = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: never})
 	return ctrl.NewControllerManagedBy(mgr).Named("interlocks").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).

@@ -17,7 +17,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/queue"
-	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 )
 
 // FieldOwner is the server-side apply owner of NodeUpdate.spec.config.
@@ -45,7 +44,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times) error {
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *queue.Times) error {
 	r.nodes = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: updateChanged})
 	all := queue.DebounceBy("nodeconfig", func() time.Duration { return max(settle, queue.DebounceDelay(r.nodes.Size())) })
 	b := ctrl.NewControllerManagedBy(mgr).Named("nodeconfig").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).

@@ -23,7 +23,6 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/queue"
-	"github.com/refit-dev/refit/internal/controller/reconcilemetrics"
 
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
@@ -77,7 +76,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler with a manager.
-func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *reconcilemetrics.Times, again source.Source) error {
+func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *queue.Times, again source.Source) error {
 	r.nodes = index.Reader(nodeindex.Changes{Node: nodeChanged, Update: reportChanged})
 	b := ctrl.NewControllerManagedBy(mgr).Named("nodedistribution").WithOptions(controller.Options{RateLimiter: queue.Backoff()}).
 		WatchesRawSource(source.Channel(r.nodes.Changed(), queue.DebounceBy("nodedistribution", func() time.Duration { return queue.DebounceDelay(r.nodes.Size()) }))).

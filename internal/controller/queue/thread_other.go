@@ -1,6 +1,6 @@
 //go:build !linux
 
-package reconcilemetrics
+package queue
 
 import "time"
 

@@ -1,4 +1,4 @@
-package reconcilemetrics
+package queue
 
 import (
 	"time"
