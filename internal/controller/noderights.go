@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
+	"slices"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -14,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/queue"
 )
 
@@ -42,9 +45,11 @@ const (
 // deleted by hand is created again within relistInterval. The admission policy
 // refit-controller-grants limits the controller to this one shape. Only the leader grants.
 type NodeRightsGranter struct {
-	// Client reads NodeUpdates from the cache and writes; Live lists RoleBindings.
+	// Client writes; Live lists RoleBindings.
 	Client client.Client
 	Live   client.Reader
+	// Nodes has the NodeUpdates; nil lists them with Client.
+	Nodes *nodeindex.Reader
 
 	// granted is the UID of the NodeUpdate that a node's rights belong to.
 	granted map[string]types.UID
@@ -74,6 +79,9 @@ func (g *NodeRightsGranter) Start(ctx context.Context) error {
 
 // Grant creates the missing Roles and RoleBindings.
 func (g *NodeRightsGranter) Grant(ctx context.Context, now time.Time) error {
+	if g.Nodes != nil && !g.Nodes.Synced() {
+		return nil
+	}
 	if g.granted == nil || now.Sub(g.listed) >= relistInterval {
 		granted, err := g.list(ctx)
 		if err != nil {
@@ -110,21 +118,45 @@ func (g *NodeRightsGranter) createAll(ctx context.Context, missing []*v1alpha1.N
 // missing returns up to maxGrantsPerPass NodeUpdates without rights. It forgets
 // deleted nodes: the garbage collector deletes their objects.
 func (g *NodeRightsGranter) missing(ctx context.Context) ([]*v1alpha1.NodeUpdate, error) {
-	var all v1alpha1.NodeUpdateList
-	if err := g.Client.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list NodeUpdates: %w", err)
+	all, err := g.updates(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var missing []*v1alpha1.NodeUpdate
-	exists := make(map[string]bool, len(all.Items))
-	for i := range all.Items {
-		nu := &all.Items[i]
-		exists[nu.Name] = true
-		if g.granted[nu.Name] != nu.UID && len(missing) < maxGrantsPerPass {
+	known := 0
+	for nu := range all {
+		uid, granted := g.granted[nu.Name]
+		if granted {
+			known++
+		}
+		if uid != nu.UID && len(missing) < maxGrantsPerPass {
 			missing = append(missing, nu)
 		}
 	}
-	maps.DeleteFunc(g.granted, func(name string, _ types.UID) bool { return !exists[name] })
+	if known < len(g.granted) {
+		exists := map[string]bool{}
+		for nu := range all {
+			exists[nu.Name] = true
+		}
+		maps.DeleteFunc(g.granted, func(name string, _ types.UID) bool { return !exists[name] })
+	}
 	return missing, nil
+}
+
+// updates are all NodeUpdates. Do not change them.
+func (g *NodeRightsGranter) updates(ctx context.Context) (iter.Seq[*v1alpha1.NodeUpdate], error) {
+	if g.Nodes != nil {
+		return g.Nodes.Refresh().Updates(), nil
+	}
+	var all v1alpha1.NodeUpdateList
+	if err := g.Client.List(ctx, &all, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, fmt.Errorf("list NodeUpdates: %w", err)
+	}
+	list := make([]*v1alpha1.NodeUpdate, len(all.Items))
+	for i := range all.Items {
+		list[i] = &all.Items[i]
+	}
+	return slices.Values(list), nil
 }
 
 // list returns the nodes that have their rights, by their RoleBinding, which is
