@@ -23,8 +23,8 @@ const controllerUser = "system:serviceaccount:refit-system:refit-controller"
 // The servers may use memory instead of time: they share few processors with all
 // the nodes.
 const (
-	serversGC     = "200"
-	serversMemory = "12GiB"
+	serversGC     = "800"
+	serversMemory = "8GiB"
 )
 
 // servers are etcd and the API server.
