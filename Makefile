@@ -11,7 +11,9 @@ TAGS := grpcnotrace
 # compresses and writes bundles is compiled as ever: Go itself, klauspost/compress and refit's other packages.
 REFIT_LDFLAGS := $(LDFLAGS) -funcalign=4
 REFIT_GCFLAGS := -gcflags=all=-l -gcflags=std= -gcflags=github.com/klauspost/...= -gcflags=github.com/refit-dev/refit/...= -gcflags=github.com/refit-dev/refit/internal/cli/...=-l -gcflags=github.com/refit-dev/refit/api/...=-l
-OTHERS := $(filter-out ./cmd/refit,$(sort $(wildcard ./cmd/*)))
+# CLI are the programs for a person's computer; OTHERS run on Linux.
+CLI := ./cmd/refit ./cmd/refit-render
+OTHERS := $(filter-out $(CLI),$(sort $(wildcard ./cmd/*)))
 # BIN is where programs go; release builds them for other systems elsewhere.
 BIN ?= bin
 TOOL := $(GO) tool -modfile=tools/go.mod
@@ -28,14 +30,14 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build refit, refit-controller, refit-agent and refit-lab, static, into bin/
+build: ## Build refit, refit-render, refit-controller, refit-agent and refit-lab, static, into bin/
 	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ $(OTHERS)
 	@$(MAKE) --no-print-directory build-cli
 	@ln -sf refit $(BIN)/kubectl-refit
 
 .PHONY: build-cli
-build-cli: ## Build refit alone, also for other systems: GOOS=darwin GOARCH=arm64 BIN=bin/mac make build-cli
-	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(REFIT_LDFLAGS)" $(REFIT_GCFLAGS) -o $(BIN)/ ./cmd/refit
+build-cli: ## Build refit and refit-render alone, also for other systems: GOOS=darwin GOARCH=arm64 BIN=bin/mac make build-cli
+	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(REFIT_LDFLAGS)" $(REFIT_GCFLAGS) -o $(BIN)/ $(CLI)
 
 .PHONY: build-failpoint
 build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-to-end tests that kill an agent at a named line; never released

@@ -54,7 +54,7 @@ func (r *release) krew(platforms []platform) error {
 		}
 		m.Spec.Platforms = append(m.Spec.Platforms, krewPlatform{Selector: krewSelector{map[string]string{"os": p.os, "arch": p.arch}},
 			URI: r.url + "/v" + r.version + "/" + name, SHA256: strings.TrimPrefix(sum, "sha256:"), Bin: p.program("refit"),
-			Files: []krewFile{{p.program("refit"), "."}, {"LICENSE", "."}}})
+			Files: []krewFile{{p.program("refit"), "."}, {p.program("refit-render"), "."}, {"LICENSE", "."}}})
 	}
 	text, err := yaml.Marshal(m)
 	if err != nil {

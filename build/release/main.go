@@ -122,9 +122,9 @@ func (p platform) program(name string) string {
 // programs are those of an archive: all of them on Linux, the command line elsewhere.
 func (p platform) programs() []string {
 	if p.os == "linux" {
-		return []string{"refit", "refit-agent", "refit-controller"}
+		return []string{"refit", "refit-render", "refit-agent", "refit-controller"}
 	}
-	return []string{p.program("refit")}
+	return []string{p.program("refit"), p.program("refit-render")}
 }
 
 // platforms are the directories that are there; Linux on both architectures must be.

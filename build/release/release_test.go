@@ -117,7 +117,7 @@ func checkContents(t *testing.T, dir string) {
 		t.Errorf("the chart: %v", err)
 	}
 	names := tarNames(t, filepath.Join(dir, "refit_1.2.3_linux_arm64.tar.gz"))
-	for _, want := range []string{"refit", "refit-agent", "refit-controller", "LICENSE", "completions/refit.bash", "man/refit-bundle-create.1"} {
+	for _, want := range []string{"refit", "refit-render", "refit-agent", "refit-controller", "LICENSE", "completions/refit.bash", "man/refit-bundle-create.1"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no %s in %q", want, names)
 		}
@@ -127,8 +127,10 @@ func checkContents(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer z.Close()
-	if !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == "refit.exe" }) {
-		t.Error("no refit.exe in the archive for Windows")
+	for _, want := range []string{"refit.exe", "refit-render.exe"} {
+		if !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == want }) {
+			t.Errorf("no %s in the archive for Windows", want)
+		}
 	}
 	var d spdxDocument
 	text, err := os.ReadFile(filepath.Join(dir, "refit_1.2.3_linux_amd64.tar.gz.spdx.json"))

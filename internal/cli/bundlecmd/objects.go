@@ -60,7 +60,7 @@ func (s *objectSources) each(ctx context.Context, kind, rest string, f func(inpu
 	}
 	switch kind {
 	case kustomizeKind:
-		m, err := inputs.Kustomize(rest)
+		m, err := inputs.Kustomize(ctx, rest)
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,12 @@
 // Package inputs opens what commands work on: a cluster through its API server, its current
-// update, manifests and the image names of a bundle. It renders kustomizations and charts.
+// update, manifests and the image names of a bundle. The program refit-render renders
+// kustomizations and charts for it.
 //
 // Promise: one call to the API server takes at most RequestTimeout. An error says whether
 // refit is not installed, a product area was left out, or the API server does not answer.
 // A folder of manifests is its .yaml, .yml and .json files. A kustomization is built from local
-// files alone. A chart is rendered without a cluster; only its archive is downloaded.
+// files alone. A chart is rendered without a cluster; only its archive is downloaded. Rendering
+// takes at most a minute, in a process without an environment.
 //
 // The files clusterimages_*.go read which images a running cluster uses: page by page, one object
 // at a time, so memory grows with the different references, not with the pods. A page takes at most

@@ -3,7 +3,6 @@ package inputs
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/imagetag/imagerefs"
@@ -39,13 +38,4 @@ func EachManifest(stdin io.Reader, path string, f func(Manifest) error) error {
 		return fmt.Errorf("read manifests from standard input: %w", err)
 	}
 	return console.UsageError(each("stdin", data))
-}
-
-// isRemote reports whether an entry of a kustomization is not a local path: kustomize fetches
-// URLs, and clones what has the form of a repository.
-func isRemote(s string) bool {
-	s = strings.ToLower(strings.TrimSpace(s))
-	first, _, _ := strings.Cut(s, "/")
-	return strings.Contains(s, "://") || strings.HasPrefix(s, "git::") || strings.Contains(first, "@") ||
-		strings.HasPrefix(s, "github.com/") || strings.HasPrefix(s, "github.com:")
 }

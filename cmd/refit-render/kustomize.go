@@ -1,4 +1,4 @@
-package inputs
+package main
 
 import (
 	"bytes"
@@ -12,18 +12,16 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/imagetag/imagerefs"
 )
 
-// Kustomize builds a kustomization as `kustomize build` does. Nothing is fetched or run: an
-// entry that is not a local path, a plugin and a chart are refused.
-func Kustomize(dir string) (Manifest, error) {
+// renderKustomization builds the kustomization in a directory.
+func renderKustomization(dir string) ([]manifest, error) {
 	// An absolute path is never taken for a repository.
 	root, err := filepath.Abs(dir)
 	if err != nil {
-		return Manifest{}, err
+		return nil, err
 	}
 	files := &localFiles{FileSystem: filesys.MakeFsOnDisk()}
 	m, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, root)
@@ -31,13 +29,13 @@ func Kustomize(dir string) (Manifest, error) {
 		err = files.refused
 	}
 	if err != nil {
-		return Manifest{}, console.UsageError(fmt.Errorf("kustomization %s: %w", dir, err))
+		return nil, err
 	}
 	data, err := m.AsYaml()
 	if err != nil {
-		return Manifest{}, fmt.Errorf("kustomization %s: %w", dir, err)
+		return nil, err
 	}
-	return Manifest{File: dir, Data: data, Rendered: true}, nil
+	return []manifest{{file: filepath.Base(root), data: data}}, nil
 }
 
 // localFiles are the files of a kustomization. kustomize reads each kustomization from it
@@ -141,4 +139,13 @@ func remoteText(s string) string {
 		return s
 	}
 	return ""
+}
+
+// isRemote reports whether an entry of a kustomization is not a local path: kustomize fetches
+// URLs, and clones what has the form of a repository.
+func isRemote(s string) bool {
+	s = strings.ToLower(strings.TrimSpace(s))
+	first, _, _ := strings.Cut(s, "/")
+	return strings.Contains(s, "://") || strings.HasPrefix(s, "git::") || strings.Contains(first, "@") ||
+		strings.HasPrefix(s, "github.com/") || strings.HasPrefix(s, "github.com:")
 }
