@@ -6,14 +6,8 @@ VERSION ?= 0.1.0
 LDFLAGS := -s -w -X github.com/refit-dev/refit/internal/componentversion.refit=$(VERSION)
 # Without gRPC's debug pages: their text/template makes the linker keep every exported method of the agent.
 TAGS := grpcnotrace
-# refit has every codec of the Kubernetes API, and the templates of charts make the linker keep all their methods. It stays below
-# 45 MB because dependencies and commands are compiled without inlining, with less padding between functions. What reads, hashes,
-# compresses and writes bundles is compiled as ever: Go itself, klauspost/compress and refit's other packages.
-REFIT_LDFLAGS := $(LDFLAGS) -funcalign=4
-REFIT_GCFLAGS := -gcflags=all=-l -gcflags=std= -gcflags=github.com/klauspost/...= -gcflags=github.com/refit-dev/refit/...= -gcflags=github.com/refit-dev/refit/internal/cli/...=-l -gcflags=github.com/refit-dev/refit/api/...=-l
-# CLI are the programs for a person's computer; OTHERS run on Linux.
+# CLI are the programs for a person's computer; the others run on Linux.
 CLI := ./cmd/refit ./cmd/refit-render
-OTHERS := $(filter-out $(CLI),$(sort $(wildcard ./cmd/*)))
 # BIN is where programs go; release builds them for other systems elsewhere.
 BIN ?= bin
 TOOL := $(GO) tool -modfile=tools/go.mod
@@ -31,13 +25,12 @@ help: ## Show this list
 
 .PHONY: build
 build: ## Build refit, refit-render, refit-controller, refit-agent and refit-lab, static, into bin/
-	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ $(OTHERS)
-	@$(MAKE) --no-print-directory build-cli
+	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/...
 	@ln -sf refit $(BIN)/kubectl-refit
 
 .PHONY: build-cli
 build-cli: ## Build refit and refit-render alone, also for other systems: GOOS=darwin GOARCH=arm64 BIN=bin/mac make build-cli
-	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(REFIT_LDFLAGS)" $(REFIT_GCFLAGS) -o $(BIN)/ $(CLI)
+	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ $(CLI)
 
 .PHONY: build-failpoint
 build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-to-end tests that kill an agent at a named line; never released

@@ -52,7 +52,7 @@ func TestReleasedSize(t *testing.T) {
 func TestSize(t *testing.T) {
 	resultsDir(t) // skips where nothing is measured
 	out := map[string]programSize{}
-	for _, name := range []string{"refit", "refit-agent", "refit-controller"} {
+	for _, name := range []string{"refit", "refit-render", "refit-agent", "refit-controller"} {
 		out[name] = sizeOf(t, name)
 	}
 	writeResult(t, "size.json", out)
