@@ -34,7 +34,7 @@ func newSimulate() *cobra.Command {
 
 		Print the measurements: API writes per node, the controller's memory, the time of its
 		decisions, and the wall time against the bound (nodes / budget * mean). The limit of
-		decisions is on their processor time; their wall time is only shown. Needs no root.
+		decisions is on their processor time; their wall time is only shown. Needs no root without --huge-pages.
 
 Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 		Args: cobra.NoArgs,
@@ -58,6 +58,7 @@ Exit codes: 0 every limit was kept, 5 one was missed (the result says which).`,
 	f.DurationVar(&o.Mean, "mean", 45*time.Second, "how long a node takes for its steps, on average")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of every node's own time")
 	f.BoolVar(&o.Restart, "restart", true, "kill the controller when half of the nodes are done")
+	f.BoolVar(&o.HugePages, "huge-pages", false, "set transparent huge pages of this machine to always for the run (root)")
 	f.StringVar(&result, "result", "", "write what was measured to this file as JSON, too; a run that fails writes FILE.failed")
 	f.StringVar(&controller, "controller", "", "the controller's program (default refit-controller in the directory of this one)")
 	return c

@@ -14,6 +14,30 @@ type Machine struct {
 	Memory int64  `json:"memoryBytes"`
 	Load   string `json:"loadBefore"`
 	After  string `json:"loadAfter"`
+	// HugePages is the kernel's setting for transparent huge pages during the run: always,
+	// madvise or never.
+	HugePages string `json:"hugePages,omitempty"`
+}
+
+// hugePages is the kernel's setting: https://docs.kernel.org/admin-guide/mm/transhuge.html
+const hugePages = "/sys/kernel/mm/transparent_hugepage/enabled"
+
+// useHugePages sets always, and returns what sets it back. Without huge pages the large heaps of
+// the servers cost a sixth of their processor time on a virtual machine.
+func useHugePages() (restore func(), err error) {
+	before := hugePagesSetting()
+	if err := os.WriteFile(hugePages, []byte("always"), 0); err != nil {
+		return nil, fmt.Errorf("set transparent huge pages to always: %w; run as root, or leave out --huge-pages", err)
+	}
+	return func() { _ = os.WriteFile(hugePages, []byte(before), 0) }, nil
+}
+
+// hugePagesSetting reads "always [madvise] never"; empty if the kernel has none.
+func hugePagesSetting() string {
+	text, _ := os.ReadFile(hugePages)
+	_, rest, _ := strings.Cut(string(text), "[")
+	setting, _, _ := strings.Cut(rest, "]")
+	return setting
 }
 
 // ProcessMemory reads a size of /proc/PID/status, in bytes; 0 if there is none.
@@ -67,7 +91,7 @@ func ListChildren(names ...string) map[string]int {
 
 // DescribeMachine is the machine now.
 func DescribeMachine() Machine {
-	m := Machine{Cores: runtime.NumCPU(), Load: LoadAverage()}
+	m := Machine{Cores: runtime.NumCPU(), Load: LoadAverage(), HugePages: hugePagesSetting()}
 	text, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.SplitSeq(string(text), "\n") {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {

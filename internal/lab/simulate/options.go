@@ -26,6 +26,8 @@ type Options struct {
 	Seed uint64
 	// Restart kills the controller when half of the nodes are done.
 	Restart bool
+	// HugePages sets transparent huge pages to always for the run; only root may.
+	HugePages bool
 	// BinDir has kube-apiserver and etcd.
 	BinDir string
 	// Controller makes the command that runs the controller with a kubeconfig and

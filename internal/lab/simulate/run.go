@@ -53,6 +53,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.check(); err != nil {
 		return r.result, err
 	}
+	if o.HugePages {
+		restore, err := useHugePages()
+		if err != nil {
+			return r.result, err
+		}
+		defer restore()
+	}
 	r.describe()
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

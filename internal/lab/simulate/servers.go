@@ -24,7 +24,7 @@ const controllerUser = "system:serviceaccount:refit-system:refit-controller"
 // the nodes.
 const (
 	serversGC     = "800"
-	serversMemory = "8GiB"
+	serversMemory = "12GiB"
 )
 
 // servers are etcd and the API server.
