@@ -1,5 +1,5 @@
 // Package text shortens, counts and cleans text for people: messages, digests, nouns, and
-// all output to a terminal or a log.
+// all output to a terminal or a log. It hides what looks like a secret.
 //
 // Promise: nothing is cut within a character, and no result is longer than the limit.
 // CleanWriter passes printable text, line feeds and tabs. Names and messages come from

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/refit-dev/refit/internal/text"
 )
 
 const (
@@ -26,7 +28,7 @@ func Log(ctx context.Context, unit string) string {
 	if err != nil {
 		return "the log of " + unit + " cannot be read"
 	}
-	return WithoutSecrets(lastLines(strings.TrimSpace(string(out)), logLines))
+	return text.HideSecrets(lastLines(strings.TrimSpace(string(out)), logLines))
 }
 
 // digits differ between two lines that report the same: times, process IDs, counters.
@@ -47,27 +49,4 @@ func lastLines(log string, most int) string {
 	}
 	slices.Reverse(kept)
 	return strings.Join(kept, "\n")
-}
-
-// hides match secrets that programs log: values of flags and fields with such a name, and
-// credentials after an authorization scheme. They also match the user part of a URL, and tokens by
-// their form (a JWT, kubeadm's).
-var hides = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)((?:token|password|passwd|secret|credentials?|api-?key|private-?key|authorization)["']?\s*[=:]\s*["']?)(?:(?:bearer|basic)\s+)?[^\s"',;&]+`),
-	regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)[A-Za-z0-9+/_.~=-]{8,}`),
-	regexp.MustCompile(`(://)[^/\s@]+(@)`),
-	regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_.-]+`),
-	regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
-}
-
-// keyBlock is a key or a certificate in PEM, also one whose end is missing.
-var keyBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)`)
-
-// WithoutSecrets takes out of a log what looks like a secret.
-func WithoutSecrets(text string) string {
-	text = keyBlock.ReplaceAllString(text, "[hidden]")
-	for _, h := range hides {
-		text = h.ReplaceAllString(text, "${1}[hidden]${2}")
-	}
-	return text
 }
