@@ -142,7 +142,7 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 	if err := console.RequireTerminal(os.Stdin, "refit apply asks before it updates nodes"); err != nil {
 		return err
 	}
-	v, err := updatecmd.ViewPlan(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u, time.Now())
 	if err != nil {
 		return err
 	}

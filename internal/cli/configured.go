@@ -78,7 +78,7 @@ func (o *options) toApply(ctx context.Context, c client.Client, args []string) (
 	if u, err = o.waitPlanned(ctx, c, u.Name, planFlags{wait: true, timeout: prepareTime}); err != nil {
 		return nil, err
 	}
-	v, err := updatecmd.ViewPlan(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ evicts nothing.`,
 		},
 	}
 	o.outputFlag(c)
+	o.FromFlag(c.Flags())
 	return c
 }
 

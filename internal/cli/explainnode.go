@@ -24,7 +24,7 @@ import (
 // explainNode prints the effect of a drain on each pod of a node. It requests no
 // eviction: the budgets show what the Eviction API would refuse.
 func (o *options) explainNode(ctx context.Context, name string) error {
-	c, err := o.Client()
+	c, now, err := o.Reader()
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,6 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
 	d := drain.DecideWith(pods, rules.Options())
 	v := drainView(&n, d, drain.PredictRows(name, d, now), before)
 	if opts != nil {

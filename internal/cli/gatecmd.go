@@ -25,7 +25,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 			if err := o.checkOutput(); err != nil {
 				return err
 			}
-			cl, err := o.Client()
+			cl, _, err := o.Reader()
 			if err != nil {
 				return err
 			}
@@ -44,6 +44,7 @@ Exit codes: 0 the gate is open, 3 a check is closed.`,
 		},
 	}
 	o.outputFlag(c)
+	o.FromFlag(c.Flags())
 	return c
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/refit-dev/refit/internal/explain"
 )
 
-// gather reads the four lists of a view.
-func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
+// gather reads the four lists of a view at a time.
+func gather(ctx context.Context, c client.Reader, now time.Time) (explain.Facts, error) {
 	var nodes corev1.NodeList
 	var nus v1alpha1.NodeUpdateList
 	var bundles v1alpha1.BundleList
@@ -24,5 +24,5 @@ func gather(ctx context.Context, c client.Client) (explain.Facts, error) {
 			return explain.Facts{}, inputs.ListError(err)
 		}
 	}
-	return rolloutfacts.ViewFacts(time.Now(), nodes.Items, nus.Items, bundles.Items, updates.Items), nil
+	return rolloutfacts.ViewFacts(now, nodes.Items, nus.Items, bundles.Items, updates.Items), nil
 }

@@ -65,23 +65,20 @@ do (with --fail-if-noop).`,
 	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan a bundle older than the running version (a rollback)")
 	fl.BoolVar(&f.failIfNoop, "fail-if-noop", false, "exit 7 if there is nothing to do")
 	o.outputFlag(c)
+	o.FromFlag(fl)
 	return c
 }
 
 func (o *options) plan(ctx context.Context, f planFlags) error {
-	c, err := o.Client()
+	c, now, err := o.Reader()
 	if err != nil {
 		return err
 	}
-	u, err := o.targetUpdate(ctx, c, f)
+	u, err := o.plannedUpdate(ctx, f)
 	if err != nil {
 		return err
 	}
-	u, err = o.waitPlanned(ctx, c, u.Name, f)
-	if err != nil {
-		return err
-	}
-	v, err := updatecmd.ViewPlan(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u, now)
 	if err != nil {
 		return err
 	}
@@ -95,6 +92,39 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 		return console.SilentExit(console.ExitBlocked)
 	}
 	return nil
+}
+
+// plannedUpdate returns the ClusterUpdate for the target when it is planned, or of an archive the
+// current one.
+func (o *options) plannedUpdate(ctx context.Context, f planFlags) (*v1alpha1.ClusterUpdate, error) {
+	if o.From != "" {
+		return o.planFrom(ctx, f)
+	}
+	c, err := o.Client()
+	if err != nil {
+		return nil, err
+	}
+	u, err := o.targetUpdate(ctx, c, f)
+	if err != nil {
+		return nil, err
+	}
+	return o.waitPlanned(ctx, c, u.Name, f)
+}
+
+// planFrom finds the current update of an archive.
+func (o *options) planFrom(ctx context.Context, f planFlags) (*v1alpha1.ClusterUpdate, error) {
+	if f.to != "" || f.wait {
+		return nil, console.UsageErrorf("--to and --wait make and await a plan, and %s does not change: leave them out", o.From)
+	}
+	c, _, err := o.Reader()
+	if err != nil {
+		return nil, err
+	}
+	u, err := inputs.FindUpdate(ctx, c, nil)
+	if err == nil && !planned(u, false) {
+		err = console.WithExit(console.ExitInProgress, fmt.Errorf("ClusterUpdate %s had no plan yet: %s", u.Name, planWait(u, nil)))
+	}
+	return u, err
 }
 
 // targetUpdate finds or creates the ClusterUpdate for the target.
@@ -169,7 +199,7 @@ func (o *options) preparing(ctx context.Context, c client.Client, u *v1alpha1.Cl
 	if !wanted || u.Status.Phase == "" {
 		return nil
 	}
-	f, err := gather(ctx, c)
+	f, err := gather(ctx, c, time.Now())
 	if err != nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,7 +108,7 @@ func (o *options) showPlanBack(ctx context.Context, c client.Client, u *v1alpha1
 	if err != nil {
 		return err
 	}
-	v, err := updatecmd.ViewPlan(ctx, c, u)
+	v, err := updatecmd.ViewPlan(ctx, c, u, time.Now())
 	if err != nil {
 		return err
 	}

@@ -31,14 +31,14 @@ Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 hal
 			if err := o.checkOutput(); err != nil {
 				return err
 			}
-			cl, err := o.Client()
+			if watch {
+				return o.watchCluster(cmd.Context(), timeout)
+			}
+			cl, now, err := o.Reader()
 			if err != nil {
 				return err
 			}
-			if watch {
-				return o.watch(cmd.Context(), cl, timeout)
-			}
-			f, err := gather(cmd.Context(), cl)
+			f, err := gather(cmd.Context(), cl, now)
 			if err != nil {
 				return err
 			}
@@ -50,6 +50,7 @@ Exit codes: 0 done or nothing planned, 3 a person must act, 4 in progress, 5 hal
 		},
 	}
 	o.outputFlag(c)
+	o.FromFlag(c.Flags())
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "follow until the update ends or a person must act")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "with --watch: stop watching after this time with exit code 4 (0: never)")
 	return c
@@ -105,6 +106,17 @@ func (b *blockedTimer) ends(phase string, wait bool, now time.Time) bool {
 	return !wait || phase != v1alpha1.PhaseBlocked || tooLong
 }
 
+func (o *options) watchCluster(ctx context.Context, timeout time.Duration) error {
+	if o.From != "" {
+		return console.UsageErrorf("--watch follows a cluster, and %s does not change: leave out one of them", o.From)
+	}
+	cl, err := o.Client()
+	if err != nil {
+		return err
+	}
+	return o.watch(ctx, cl, timeout)
+}
+
 // watch follows the update until it ends. While the API server is unavailable, as
 // during the update of a control-plane node, it reports that and continues.
 func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Duration) error {
@@ -136,7 +148,7 @@ func (o *options) watch(ctx context.Context, cl client.Client, timeout time.Dura
 }
 
 func (o *options) showStatus(ctx context.Context, cl client.Client, p *console.Progress) (explain.View, error) {
-	f, err := gather(ctx, cl)
+	f, err := gather(ctx, cl, time.Now())
 	if err != nil {
 		p.PrintLine("the API server does not answer; the nodes continue by themselves")
 		return explain.View{}, err

@@ -2,16 +2,20 @@ package inputs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/refit-dev/refit/internal/cli/console"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -30,8 +34,13 @@ const RequestTimeout = 10 * time.Second
 type Access struct {
 	Kubeconfig string
 	Context    string
-	Out        io.Writer
-	Err        io.Writer
+	// From is a support archive that Reader reads instead of a cluster.
+	From string
+	Out  io.Writer
+	Err  io.Writer
+
+	// said: the archive was introduced.
+	said bool
 }
 
 // Note prints a hint for people.
@@ -77,6 +86,31 @@ func (o *Access) Client() (client.Client, error) {
 	return c, nil
 }
 
+// FromFlag adds --from to a command that only reads.
+func (o *Access) FromFlag(f *pflag.FlagSet) {
+	f.StringVar(&o.From, "from", "", "read FILE of refit support instead of a cluster")
+}
+
+// Reader reads the cluster, or a support archive with the time at which it was made.
+func (o *Access) Reader() (client.Reader, time.Time, error) {
+	if o.From == "" {
+		c, err := o.Client()
+		return c, time.Now(), err
+	}
+	s, err := OpenSupport(o.From)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if !o.said {
+		o.said = true
+		o.Note("as of %s, from %s of refit %s", s.CreatedAt.UTC().Format(time.RFC3339), o.From, s.Refit)
+		for _, l := range s.LeftOut {
+			o.Note("not in the archive: %s: %s", l.What, l.Why)
+		}
+	}
+	return s.reader, s.CreatedAt, nil
+}
+
 // ListError explains a failed list: refit is not installed, or the API server is
 // unavailable.
 func ListError(err error) error {
@@ -95,15 +129,43 @@ func ListError(err error) error {
 // Raw gets a path of the API server, for example a kubelet's configuration through
 // the node's proxy.
 func (o *Access) Raw(ctx context.Context, path string) ([]byte, error) {
+	c, err := o.rawClient()
+	if err != nil {
+		return nil, err
+	}
+	return c.Get().AbsPath(path).DoRaw(ctx)
+}
+
+// PodLog gets the end of a container's log, at most so many bytes; previous is the log of the
+// container that ended before.
+func (o *Access) PodLog(ctx context.Context, namespace, pod, container string, previous bool, most int64) ([]byte, error) {
+	c, err := o.rawClient()
+	if err != nil {
+		return nil, err
+	}
+	log, err := c.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
+		Param("container", container).Param("previous", strconv.FormatBool(previous)).Param("tailLines", "20000").DoRaw(ctx)
+	return log[max(0, int64(len(log))-most):], err
+}
+
+// ServerVersion is the version of the API server.
+func (o *Access) ServerVersion(ctx context.Context) (string, error) {
+	data, err := o.Raw(ctx, "/version")
+	if err != nil {
+		return "", fmt.Errorf("the API server did not answer: %w", err)
+	}
+	var v version.Info
+	err = json.Unmarshal(data, &v)
+	return v.GitVersion, err
+}
+
+// rawClient reaches paths of the API server.
+func (o *Access) rawClient() (*rest.RESTClient, error) {
 	cfg, err := o.rest()
 	if err != nil {
 		return nil, err
 	}
 	cfg.GroupVersion, cfg.NegotiatedSerializer = &schema.GroupVersion{Version: "v1"}, clientgoscheme.Codecs.WithoutConversion()
 	cfg.APIPath = "/api"
-	c, err := rest.RESTClientFor(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return c.Get().AbsPath(path).DoRaw(ctx)
+	return rest.RESTClientFor(cfg)
 }

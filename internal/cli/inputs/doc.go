@@ -8,6 +8,9 @@
 // files alone. A chart is rendered without a cluster; only its archive is downloaded. Rendering
 // takes at most a minute, in a process without an environment.
 //
+// OpenSupport reads an archive of refit support, bounded in memory, for the commands that only
+// read: Access.Reader returns it or the cluster.
+//
 // The files clusterimages_*.go read which images a running cluster uses: page by page, one object
 // at a time, so memory grows with the different references, not with the pods. A page takes at most
 // two minutes. Kinds that the account must not list are in the result. A container's status gives

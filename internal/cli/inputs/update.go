@@ -14,7 +14,7 @@ import (
 )
 
 // FindUpdate returns the named update, or the current one.
-func FindUpdate(ctx context.Context, c client.Client, args []string) (*v1alpha1.ClusterUpdate, error) {
+func FindUpdate(ctx context.Context, c client.Reader, args []string) (*v1alpha1.ClusterUpdate, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, ListError(err)

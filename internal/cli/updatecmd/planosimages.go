@@ -14,7 +14,7 @@ import (
 
 // describeOSImages describes the new OS image of every pool: its build, and the changed packages.
 // It returns nothing for a user who may not read OSImages.
-func describeOSImages(ctx context.Context, c client.Client, p model.Plan) ([]string, error) {
+func describeOSImages(ctx context.Context, c client.Reader, p model.Plan) ([]string, error) {
 	pools := withAnotherImage(p)
 	if len(pools) == 0 {
 		return nil, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,7 +26,7 @@ const (
 )
 
 // ViewPlan reads the plan of an update and its cost on the nodes.
-func ViewPlan(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (render.PlanView, error) {
+func ViewPlan(ctx context.Context, c client.Reader, u *v1alpha1.ClusterUpdate, now time.Time) (render.PlanView, error) {
 	v := render.PlanView{APIVersion: "refit.dev/planview/v1", Kind: "PlanView", Update: u.Name, Digest: u.Status.PlanDigest, State: planState(u), Waiting: rolloutfacts.Blockers(u.Status.Blockers), Warnings: rolloutfacts.Blockers(u.Status.Warnings)}
 	if r := u.Status.Resources; r != nil {
 		v.Resources = append([]string{r.State + ": " + r.Message}, r.Conflicts...)
@@ -50,7 +51,7 @@ func ViewPlan(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate) (
 	if v.APIAway, err = lastAPIDowntime(ctx, c, u); err != nil {
 		return v, err
 	}
-	v.Rollout, err = outlineRollout(ctx, c, u, p)
+	v.Rollout, err = outlineRollout(ctx, c, u, p, now)
 	return v, err
 }
 
@@ -67,7 +68,7 @@ func notInNotes(warnings []explain.Blocker, p model.Plan) []explain.Blocker {
 }
 
 // loadPlan reads a plan, which may be in parts. The caller verifies its digest.
-func loadPlan(ctx context.Context, c client.Client, name string) (model.Plan, error) {
+func loadPlan(ctx context.Context, c client.Reader, name string) (model.Plan, error) {
 	read := func(name string) (string, error) {
 		var content v1alpha1.Content
 		err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: name}, &content)
@@ -99,7 +100,7 @@ func planState(u *v1alpha1.ClusterUpdate) string {
 	return PlanPreparing
 }
 
-func estimateNodes(ctx context.Context, c client.Client, p model.Plan) ([]render.Estimate, error) {
+func estimateNodes(ctx context.Context, c client.Reader, p model.Plan) ([]render.Estimate, error) {
 	var nus v1alpha1.NodeUpdateList
 	if err := c.List(ctx, &nus, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, fmt.Errorf("cannot list NodeUpdates: %w", err)

@@ -23,7 +23,7 @@ import (
 const defaultPool = "default"
 
 // outlineRollout predicts the rollout of a plan, from the current pools.
-func outlineRollout(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpdate, p model.Plan) ([]string, error) {
+func outlineRollout(ctx context.Context, c client.Reader, u *v1alpha1.ClusterUpdate, p model.Plan, now time.Time) ([]string, error) {
 	if len(p.Nodes) == 0 {
 		return nil, nil
 	}
@@ -37,7 +37,7 @@ func outlineRollout(ctx context.Context, c client.Client, u *v1alpha1.ClusterUpd
 	var etcd corev1.PodList
 	// A user who may not list pods in kube-system does not see the number of members.
 	_ = c.List(ctx, &etcd, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": "etcd", "tier": "control-plane"})
-	return forecast.Outline(rolloutInput(p, u, nodes.Items, pools.Items, etcd.Items, time.Now())), nil
+	return forecast.Outline(rolloutInput(p, u, nodes.Items, pools.Items, etcd.Items, now)), nil
 }
 
 // rolloutInput is the controller's input before the first node starts.
@@ -69,7 +69,7 @@ func poolsOf(pools []v1alpha1.UpdatePool, n *corev1.Node) []string {
 
 // lastAPIDowntime returns the measured unavailability of the API server in the last finished
 // update that had one; nil if none had.
-func lastAPIDowntime(ctx context.Context, c client.Client, but *v1alpha1.ClusterUpdate) (*render.APIAway, error) {
+func lastAPIDowntime(ctx context.Context, c client.Reader, but *v1alpha1.ClusterUpdate) (*render.APIAway, error) {
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, inputs.ListError(err)
