@@ -13,6 +13,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/clusterfacts"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
@@ -33,11 +34,11 @@ func (o *options) explainNode(ctx context.Context, name string) error {
 		if client.IgnoreNotFound(err) == nil {
 			return console.UsageError(fmt.Errorf("node %q not found; see kubectl get nodes", name))
 		}
-		return fmt.Errorf("the API server did not answer: %w", err)
+		return inputs.ListError(err)
 	}
 	var list v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &list); err != nil {
-		return fmt.Errorf("the API server did not answer: %w", err)
+		return inputs.ListError(err)
 	}
 	u := rolloutfacts.ChooseUpdate(list.Items)
 	var opts *v1alpha1.DrainOptions

@@ -74,7 +74,7 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	u, err := o.plannedUpdate(ctx, f)
+	u, err := o.plannedUpdate(ctx, c, f)
 	if err != nil {
 		return err
 	}
@@ -96,9 +96,9 @@ func (o *options) plan(ctx context.Context, f planFlags) error {
 
 // plannedUpdate returns the ClusterUpdate for the target when it is planned, or of an archive the
 // current one.
-func (o *options) plannedUpdate(ctx context.Context, f planFlags) (*v1alpha1.ClusterUpdate, error) {
+func (o *options) plannedUpdate(ctx context.Context, archive client.Reader, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	if o.From != "" {
-		return o.planFrom(ctx, f)
+		return o.planFrom(ctx, archive, f)
 	}
 	c, err := o.Client()
 	if err != nil {
@@ -112,13 +112,9 @@ func (o *options) plannedUpdate(ctx context.Context, f planFlags) (*v1alpha1.Clu
 }
 
 // planFrom finds the current update of an archive.
-func (o *options) planFrom(ctx context.Context, f planFlags) (*v1alpha1.ClusterUpdate, error) {
+func (o *options) planFrom(ctx context.Context, c client.Reader, f planFlags) (*v1alpha1.ClusterUpdate, error) {
 	if f.to != "" || f.wait {
 		return nil, console.UsageErrorf("--to and --wait make and await a plan, and %s does not change: leave them out", o.From)
-	}
-	c, _, err := o.Reader()
-	if err != nil {
-		return nil, err
 	}
 	u, err := inputs.FindUpdate(ctx, c, nil)
 	if err == nil && !planned(u, false) {

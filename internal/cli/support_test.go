@@ -138,6 +138,14 @@ func TestDamagedSupportArchive(t *testing.T) {
 	if _, err := inputs.OpenSupport(file); err != nil {
 		t.Error(err)
 	}
+	gap := packSupport(t, map[string]string{"support.json": `{"kind":"Support","createdAt":"2026-11-24T12:00:00Z","leftOut":[{"what":"Node","why":"forbidden"}]}`})
+	if err := os.WriteFile(file, []byte(gap), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &person{t: t}
+	if said := p.types(console.ExitBlocked, "explain", "node/w1", "--from", file); !strings.Contains(said, "\nthe archive has no Node: forbidden") {
+		t.Error(said)
+	}
 }
 
 // An archive of a large cluster is cut to its limit and says so; the updates stay whole.
@@ -220,7 +228,7 @@ func plantSecrets(p *person) {
 	create(&eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, EventTime: metav1.NowMicro(), Action: "Update", Reason: "Failed", Type: "Warning", ReportingController: "refit.dev/refit", ReportingInstance: "i",
 		Regarding: corev1.ObjectReference{Kind: "Node", Name: "w1"}, Note: "proxy http://me:" + planted["an event"] + "@proxy:3128 refused"})
 	inline := "user = \"" + planted["a file of a NodeConfig"] + "\""
-	create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{{Path: "/etc/x", Contents: &v1alpha1.FileContents{Inline: &inline}}}}})
+	create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{{Path: "/etc/x", Contents: &v1alpha1.FileContents{Inline: &inline}}, {Path: "/etc/y", Contents: &v1alpha1.FileContents{Base64: []byte("bytes of the site")}}}}})
 	create(&v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.BootImageStreamSpec{URL: &v1alpha1.StreamURL{URL: "https://me:" + planted["the URL of a boot image stream"] + "@streams.example/x.json"}}})
 	data := `{"files":[{"data":"` + planted["a Content with a node's files"] + `"}]}`
 	if err := p.controller.Create(ctx, &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentConfig, data)}, Type: v1alpha1.ContentConfig, Data: data}); err != nil {

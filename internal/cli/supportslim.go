@@ -15,8 +15,9 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 )
 
-// hidden replaces what must not leave the site.
-const hidden = "[hidden]"
+// hidden replaces what must not leave the site; hiddenBytes does so in a field of bytes, which must
+// stay readable.
+const hidden, hiddenBytes = "[hidden]", "W2hpZGRlbl0="
 
 // slimObject drops what explains nothing or may hold a secret by its nature: the rest is searched
 // for secrets by hideIn.
@@ -29,7 +30,7 @@ func slimObject(o client.Object) {
 	case *corev1.Node:
 		o.Status.Images = nil
 	case *v1alpha1.Content:
-		// A plan is compared with its digest, so it stays as it is; newSupportItem leaves it out
+		// A plan is compared with its digest, so it stays as it is; supportItem leaves it out
 		// if it looks like it has a secret.
 		if o.Type != v1alpha1.ContentPlan && o.Type != v1alpha1.ContentPins {
 			o.Data = fmt.Sprintf("[hidden: %d bytes]", len(o.Data))
@@ -73,7 +74,7 @@ func slimPod(p *corev1.Pod) {
 }
 
 // secretField is the name of a field whose text is a secret or a file of the site.
-var secretField = regexp.MustCompile(`(?i)^(inline|base64|contents|containerfile|passwordhash|password|passwd|token|secret|api-?key|private-?key|client-?secret)$`)
+var secretField = regexp.MustCompile(`(?i)^(inline|contents|containerfile|passwordhash|password|passwd|token|secret|api-?key|private-?key|client-?secret)$`)
 
 // hideIn replaces in a decoded JSON value the texts that look like secrets, and counts them.
 func hideIn(value any, key string) (any, int) {
@@ -82,6 +83,9 @@ func hideIn(value any, key string) (any, int) {
 		out := text.HideSecrets(v)
 		if v != "" && secretField.MatchString(key) {
 			out = hidden
+		}
+		if v != "" && key == "base64" {
+			out = hiddenBytes
 		}
 		if out != v {
 			return out, 1

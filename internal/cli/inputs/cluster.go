@@ -114,6 +114,9 @@ func (o *Access) Reader() (client.Reader, time.Time, error) {
 // ListError explains a failed list: refit is not installed, or the API server is
 // unavailable.
 func ListError(err error) error {
+	if console.ExitCode(err) == console.ExitBlocked { // an archive says itself what it lacks
+		return err
+	}
 	var missing *meta.NoKindMatchError
 	if errors.As(err, &missing) {
 		if a, ok := areas.AreaOfKind(missing.GroupKind.Kind); ok {

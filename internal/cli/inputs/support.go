@@ -90,7 +90,7 @@ func readSupport(from io.Reader) (*Support, error) {
 		return nil, err
 	}
 	var s Support
-	r := &supportReader{kinds: scheme(), objects: map[schema.GroupKind][]client.Object{}}
+	r := &supportReader{kinds: scheme(), objects: map[schema.GroupKind][]client.Object{}, gaps: map[string]string{}}
 	for t := tar.NewReader(io.LimitReader(z, maxSupport)); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -105,6 +105,9 @@ func readSupport(from io.Reader) (*Support, error) {
 	}
 	if s.Kind != "Support" || s.CreatedAt.IsZero() {
 		return nil, fmt.Errorf("it has no %s", SupportHeader)
+	}
+	for _, l := range s.LeftOut {
+		r.gaps[l.What] = l.Why
 	}
 	s.reader = r
 	return &s, nil

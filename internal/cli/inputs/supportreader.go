@@ -15,12 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/refit-dev/refit/internal/cli/console"
 )
 
 // supportReader reads the objects of a support archive as a client reads those of a cluster.
 type supportReader struct {
 	kinds   *runtime.Scheme
 	objects map[schema.GroupKind][]client.Object
+	// gaps are the reasons why kinds are missing.
+	gaps map[string]string
 }
 
 // Get copies one object.
@@ -54,8 +58,8 @@ func (c *supportReader) List(_ context.Context, into client.ObjectList, options 
 	return meta.SetList(into, out)
 }
 
-// of returns the objects of a kind or of a list of it. A kind that the archive does not have was not
-// installed in its cluster.
+// of returns the objects of a kind or of a list of it. A kind that the archive has not, without a
+// reason, was not installed in its cluster.
 func (c *supportReader) of(o runtime.Object) (schema.GroupKind, []client.Object, error) {
 	gvk, err := apiutil.GVKForObject(o, c.kinds)
 	if err != nil {
@@ -66,6 +70,9 @@ func (c *supportReader) of(o runtime.Object) (schema.GroupKind, []client.Object,
 		gk.Kind = strings.TrimSuffix(gk.Kind, "List")
 	}
 	all, ok := c.objects[gk]
+	if why, gap := c.gaps[gk.Kind]; gap && !ok {
+		return gk, nil, console.WithExit(console.ExitBlocked, fmt.Errorf("the archive has no %s: %s. Make it again with the rights to list them", gk.Kind, why))
+	}
 	if !ok {
 		return gk, nil, &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: []string{gvk.Version}}
 	}
