@@ -114,7 +114,7 @@ func (o *Access) Reader() (client.Reader, time.Time, error) {
 // ListError explains a failed list: refit is not installed, or the API server is
 // unavailable.
 func ListError(err error) error {
-	if console.ExitCode(err) == console.ExitBlocked { // an archive says itself what it lacks
+	if console.ExitCode(err) == console.ExitBlocked { // an archive names its own gaps
 		return err
 	}
 	var missing *meta.NoKindMatchError
