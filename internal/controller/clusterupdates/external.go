@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/externalupdaters"
+	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -33,7 +33,7 @@ func (r *Reconciler) observeExternal(ctx context.Context, w *rolloutSnapshot, u 
 	name, _ := updateplan.ExternalUpdater(*step)
 	call := callOf(u, c, name, w.now)
 	if !call.Failed {
-		answer, err := r.External.Work(ctx, externalupdaters.Job{Node: c.np.Node, Update: string(u.UID), Attempt: call.Attempt, Updater: name, Step: *step})
+		answer, err := r.External.Work(ctx, plans.ExternalJob{Node: c.np.Node, Update: string(u.UID), Attempt: call.Attempt, Updater: name, Step: *step})
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func callOf(u *v1alpha1.ClusterUpdate, c *startedNode, updater string, now time.
 
 // evaluateAnswer records an updater's answer. Its "done" counts only once the agent observes
 // the result.
-func evaluateAnswer(call *v1alpha1.ExternalCall, answer externalupdaters.JobAnswer, step model.Step, missing string, now time.Time) {
+func evaluateAnswer(call *v1alpha1.ExternalCall, answer plans.ExternalAnswer, step model.Step, missing string, now time.Time) {
 	call.Failed, call.Message = answer.Failed, answer.Says
 	if answer.Done {
 		call.Message += ", but the node's agent does not confirm it: " + missing

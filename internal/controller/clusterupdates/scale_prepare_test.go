@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/externalupdaters"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/plans"
@@ -87,7 +86,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 	hold := v1alpha1.ContentName(v1alpha1.ContentPins, string(data))
 	s := &shelf{contents: map[string]*v1alpha1.Content{hold: {ObjectMeta: metav1.ObjectMeta{Name: hold}, Type: v1alpha1.ContentPins, Data: string(data)}}}
 	s.hold = s.contents[hold]
-	r := &Reconciler{Client: s, Live: s, Plans: &plans.Store{Client: s, Live: s}, Gate: &gatefacts.Gatherer{Live: s}, External: &externalupdaters.Caller{Client: s, Now: func() time.Time { return now }}, Events: &events.FakeRecorder{}, Now: func() time.Time { return now }}
+	r := &Reconciler{Client: s, Live: s, Plans: &plans.Store{Client: s, Live: s}, Gate: &gatefacts.Gatherer{Live: s}, External: &plans.ExternalUpdaters{Client: s, Now: func() time.Time { return now }}, Events: &events.FakeRecorder{}, Now: func() time.Time { return now }}
 	budget := intstr.FromInt32(int32(max(1, nodes/20)))
 	w := &rolloutSnapshot{now: now, edition: 1,
 		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "p"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"w": "y"}}}}},

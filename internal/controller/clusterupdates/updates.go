@@ -20,13 +20,12 @@ import (
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
 
-	"github.com/refit-dev/refit/internal/controller/externalupdaters"
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/nodedrain"
+	"github.com/refit-dev/refit/internal/controller/plans"
 
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
-	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/queue"
 
 	"github.com/refit-dev/refit/internal/outbound"
@@ -63,7 +62,7 @@ type Reconciler struct {
 	Events   events.EventRecorder
 	Metrics  *Metrics
 	// External calls external updaters; set by Setup.
-	External *externalupdaters.Caller
+	External *plans.ExternalUpdaters
 	// Servers restricts the connections to external updaters.
 	Servers *outbound.Guard
 	// Downtime measures how long the API server does not answer; nil measures nothing.
@@ -112,7 +111,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager, index *nodeindex.Index, times *queu
 	r.Cordoner = &nodedrain.Cordoner{Client: r.Client, Live: r.Live, Nodes: r.NodeIndex}
 	answered := make(chan event.GenericEvent, 1)
 	r.offered = map[string]*updateplan.Node{}
-	r.External = &externalupdaters.Caller{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
+	r.External = &plans.ExternalUpdaters{Client: r.Client, Registry: hooks.Registry{Servers: r.Servers}, Now: r.Now, Called: func() {
 		select {
 		case answered <- event.GenericEvent{}:
 		default: // one is waiting already

@@ -1,4 +1,4 @@
-package externalupdaters
+package plans
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -15,7 +14,7 @@ import (
 
 // Offers are the nodes with what external updaters would move of them. A node that did
 // not change is the same pointer as before, if memo knows it.
-func (c *Caller) Offers(ctx context.Context, in *updateplan.Input, nodes []*updateplan.Node, memo map[string]*updateplan.Node) ([]*updateplan.Node, error) {
+func (c *ExternalUpdaters) Offers(ctx context.Context, in *updateplan.Input, nodes []*updateplan.Node, memo map[string]*updateplan.Node) ([]*updateplan.Node, error) {
 	list, err := c.updaters(ctx)
 	if err != nil || len(list) == 0 {
 		return nodes, err
@@ -30,7 +29,7 @@ func (c *Caller) Offers(ctx context.Context, in *updateplan.Input, nodes []*upda
 		}
 		with := *n
 		with.Offers = offers
-		out[i] = plans.Reuse(memo[n.Name], with)
+		out[i] = Reuse(memo[n.Name], with)
 		memo[n.Name] = out[i]
 	}
 	return out, nil
@@ -38,7 +37,7 @@ func (c *Caller) Offers(ctx context.Context, in *updateplan.Input, nodes []*upda
 
 // offersFor asks one updater after the other about what is left of a node; each is shown
 // the node as those before it leave it.
-func (c *Caller) offersFor(ctx context.Context, in *updateplan.Input, n updateplan.Node, list []*hooks.Registered) []updateplan.Offer {
+func (c *ExternalUpdaters) offersFor(ctx context.Context, in *updateplan.Input, n updateplan.Node, list []*hooks.Registered) []updateplan.Offer {
 	left, is, want := updateplan.UncoveredChanges(in, n)
 	var out []updateplan.Offer
 	for _, r := range list {
@@ -69,10 +68,10 @@ func concerning(paths []string, left []model.Change) []string {
 
 // offer asks an updater what it would move. It is shown the paths that it is asked
 // about, and no others.
-func (c *Caller) offer(ctx context.Context, r *hooks.Registered, node string, asked []string, is, want updateplan.Fields) updateplan.Offer {
+func (c *ExternalUpdaters) offer(ctx context.Context, r *hooks.Registered, node string, asked []string, is, want updateplan.Fields) updateplan.Offer {
 	now, then := pick(is, asked), pick(want, asked)
 	req := hooks.Request{Current: machine(Object(node, now)), Desired: machine(Object(node, then))}
-	k := key{r.ID(), node, "offer " + text(now) + text(then)}
+	k := question{r.ID(), node, "offer " + text(now) + text(then)}
 	x := c.lastAnswer(ctx, r, k, hooks.CanUpdateMachine, req, func(x *cachedAnswer) time.Duration {
 		if x.silent != "" {
 			return silenceLifetime

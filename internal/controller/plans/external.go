@@ -1,4 +1,4 @@
-package externalupdaters
+package plans
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const (
 	maxParallelCalls = 16
 )
 
-// Caller asks external updaters. The zero value with a Client is ready.
-type Caller struct {
+// ExternalUpdaters asks external updaters. The zero value with a Client is ready.
+type ExternalUpdaters struct {
 	// Client reads Updaters.
 	Client client.Reader
 	// Called runs when an answer has arrived; may be nil.
@@ -41,12 +41,12 @@ type Caller struct {
 	Registry hooks.Registry
 
 	mu      sync.Mutex
-	answers map[key]*cachedAnswer
+	answers map[question]*cachedAnswer
 	slots   chan struct{}
 }
 
-// key of a question: who is asked, about which node, and what.
-type key struct{ updater, node, question string }
+// question says who is asked, about which node, and what.
+type question struct{ updater, node, text string }
 
 type cachedAnswer struct {
 	busy   bool
@@ -58,7 +58,7 @@ type cachedAnswer struct {
 }
 
 // updaters that are asked about plain nodes, in their order.
-func (c *Caller) updaters(ctx context.Context) ([]*hooks.Registered, error) {
+func (c *ExternalUpdaters) updaters(ctx context.Context) ([]*hooks.Registered, error) {
 	all, err := c.Registry.List(ctx, c.Client)
 	var out []*hooks.Registered
 	for _, r := range all {
@@ -81,7 +81,7 @@ func Object(node string, fields map[string]string) map[string]any {
 }
 
 // lastAnswer returns the last answer, and asks again in the background when it is due.
-func (c *Caller) lastAnswer(ctx context.Context, r *hooks.Registered, k key, h hooks.Hook, req hooks.Request, rest func(*cachedAnswer) time.Duration) cachedAnswer {
+func (c *ExternalUpdaters) lastAnswer(ctx context.Context, r *hooks.Registered, k question, h hooks.Hook, req hooks.Request, rest func(*cachedAnswer) time.Duration) cachedAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
@@ -100,7 +100,7 @@ func (c *Caller) lastAnswer(ctx context.Context, r *hooks.Registered, k key, h h
 }
 
 // callOnce asks once. The updater's own deadline bounds it.
-func (c *Caller) callOnce(ctx context.Context, r *hooks.Registered, x *cachedAnswer, h hooks.Hook, req hooks.Request, rest func(*cachedAnswer) time.Duration) {
+func (c *ExternalUpdaters) callOnce(ctx context.Context, r *hooks.Registered, x *cachedAnswer, h hooks.Hook, req hooks.Request, rest func(*cachedAnswer) time.Duration) {
 	c.slots <- struct{}{}
 	answer, silent := r.Ask(ctx, h, req)
 	<-c.slots
@@ -114,9 +114,9 @@ func (c *Caller) callOnce(ctx context.Context, r *hooks.Registered, x *cachedAns
 }
 
 // sweep drops unused answers.
-func (c *Caller) sweep(now time.Time) {
+func (c *ExternalUpdaters) sweep(now time.Time) {
 	if c.answers == nil {
-		c.answers, c.slots = map[key]*cachedAnswer{}, make(chan struct{}, maxParallelCalls)
+		c.answers, c.slots = map[question]*cachedAnswer{}, make(chan struct{}, maxParallelCalls)
 	}
 	if len(c.answers) < maxAnswers {
 		return

@@ -1,4 +1,4 @@
-package externalupdaters
+package plans
 
 import (
 	"context"
@@ -19,8 +19,8 @@ const (
 	settingAttempt = "refit.dev/attempt"
 )
 
-// Job is the step of a plan that an external updater is to do.
-type Job struct {
+// ExternalJob is the step of a plan that an external updater is to do.
+type ExternalJob struct {
 	Node string
 	// Update is the UID of the ClusterUpdate, Attempt that of the node.
 	Update  string
@@ -29,8 +29,8 @@ type Job struct {
 	Step    model.Step
 }
 
-// JobAnswer is what an updater said of a job last.
-type JobAnswer struct {
+// ExternalAnswer is what an updater said of a job last.
+type ExternalAnswer struct {
 	// Done and Failed are its own words; done is nothing before the agent sees it.
 	Done, Failed bool
 	// Says is for people, the same while nothing changes.
@@ -38,14 +38,14 @@ type JobAnswer struct {
 }
 
 // Work has an updater do its step, by the same request until it is seen done.
-func (c *Caller) Work(ctx context.Context, j Job) (JobAnswer, error) {
+func (c *ExternalUpdaters) Work(ctx context.Context, j ExternalJob) (ExternalAnswer, error) {
 	list, err := c.updaters(ctx)
 	if err != nil {
-		return JobAnswer{}, err
+		return ExternalAnswer{}, err
 	}
 	i := slices.IndexFunc(list, func(r *hooks.Registered) bool { return r.Name == j.Updater })
 	if i < 0 {
-		return JobAnswer{Says: "Updater " + j.Updater + " is registered no longer; register it again"}, nil
+		return ExternalAnswer{Says: "Updater " + j.Updater + " is registered no longer; register it again"}, nil
 	}
 	want := map[string]string{}
 	var paths []string
@@ -55,25 +55,25 @@ func (c *Caller) Work(ctx context.Context, j Job) (JobAnswer, error) {
 	}
 	req := hooks.Request{Desired: machine(Object(j.Node, want)), Settings: map[string]string{
 		settingPaths: strings.Join(paths, ","), settingUpdate: j.Update, settingAttempt: fmt.Sprint(j.Attempt)}}
-	k := key{list[i].ID(), j.Node, fmt.Sprintf("work %s %d %s", j.Update, j.Attempt, text(want))}
+	k := question{list[i].ID(), j.Node, fmt.Sprintf("work %s %d %s", j.Update, j.Attempt, text(want))}
 	x := c.lastAnswer(ctx, list[i], k, hooks.UpdateMachine, req, func(x *cachedAnswer) time.Duration {
 		return min(max(soonest, time.Duration(x.answer.RetryAfter)*time.Second), latest)
 	})
-	return jobAnswer(j.Updater, x), nil
+	return externalAnswer(j.Updater, x), nil
 }
 
-func jobAnswer(updater string, x cachedAnswer) JobAnswer {
+func externalAnswer(updater string, x cachedAnswer) ExternalAnswer {
 	switch {
 	case !x.asked:
-		return JobAnswer{Says: "Updater " + updater + " is asked"}
+		return ExternalAnswer{Says: "Updater " + updater + " is asked"}
 	case x.silent != "":
-		return JobAnswer{Says: x.silent}
+		return ExternalAnswer{Says: x.silent}
 	case x.answer.Failed:
-		return JobAnswer{Failed: true, Says: "Updater " + updater + " says: " + x.answer.Message}
+		return ExternalAnswer{Failed: true, Says: "Updater " + updater + " says: " + x.answer.Message}
 	case x.answer.RetryAfter > 0:
-		return JobAnswer{Says: "Updater " + updater + ": " + x.answer.Message}
+		return ExternalAnswer{Says: "Updater " + updater + ": " + x.answer.Message}
 	}
-	return JobAnswer{Done: true, Says: "Updater " + updater + " says that it is done"}
+	return ExternalAnswer{Done: true, Says: "Updater " + updater + " says that it is done"}
 }
 
 func sorted(s []string) []string {
