@@ -28,7 +28,7 @@ func layer(path string) int {
 	switch {
 	case p == "api/v1alpha1":
 		return 0
-	case p == "internal/model", p == "internal/text", p == "internal/areas", under(p, "internal/failpoint"), p == "internal/imagetag", p == "internal/componentversion", p == "internal/imageproof":
+	case p == "internal/model", p == "internal/text", p == "internal/areas", under(p, "internal/failpoint"), p == "internal/imagetag", p == "internal/componentversion", p == "internal/distribution", p == "internal/imageproof":
 		return 1
 	case p == "internal/pipeline/rollout/forecast", p == "internal/explain", isStage(p):
 		return 2

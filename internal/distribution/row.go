@@ -1,0 +1,125 @@
+package distribution
+
+import "strings"
+
+// Names of the rows.
+const (
+	Kubeadm   = "kubeadm"
+	K3s       = "k3s"
+	RKE2      = "rke2"
+	K0s       = "k0s"
+	EKSHybrid = "eks-hybrid"
+)
+
+// Row is what is known of one distribution.
+type Row struct {
+	// Name is for programs, Title for people.
+	Name, Title string
+	// Servers and Agents are the units that start it on control-plane nodes and on workers.
+	// Where both are the same, the files of Server tell them apart.
+	Servers, Agents []string
+	// Supervised is true if one unit starts the container runtime, the kubelet and the rest:
+	// then no unit can be ordered between the runtime and the kubelet.
+	Supervised bool
+	// Marks are paths that exist on nodes of this distribution only. One is enough.
+	Marks []string
+	// Hints are further paths of it that do not prove it: a program without a node.
+	Hints []string
+	// Server are paths that exist on its control-plane nodes only.
+	Server []string
+	// Programs are the usual places of the program that its unit starts; the unit says which.
+	Programs []string
+	// VersionArgs are the arguments with which that program prints its version.
+	VersionArgs []string
+	// ReleaseHidden is true if the kubelet reports another version than the release has.
+	ReleaseHidden bool
+	// DataFlag is the flag and the key of its configuration for the data directory, "" if
+	// that cannot be moved.
+	DataFlag string
+	Places   Places
+	// Updates is true if refit moves its Kubernetes version.
+	Updates bool
+	// Touches names what an update by refit may change, for people.
+	Touches []string
+	// Source names where the facts of the row are from.
+	Source string
+}
+
+// Places are absolute paths on a node, "" for what a distribution does not have.
+type Places struct {
+	// DataDir holds the state; other places may be below it.
+	DataDir string
+	// Config is the distribution's own configuration file.
+	Config string
+	// Socket is that of the container runtime (CRI), RuntimeRoot the runtime's store.
+	Socket, RuntimeRoot string
+	// Kubeconfig is the kubelet's identity, AdminConfig the administrator's kubeconfig.
+	Kubeconfig, AdminConfig string
+	// KubeletDir is the kubelet's root directory, KubeletConfig the file or directory of its
+	// configuration, from which the eviction limits are.
+	KubeletDir, KubeletConfig string
+	// Images is the directory from which it imports images when it starts.
+	Images string
+	// StaticPods is where the kubelet reads static pods.
+	StaticPods string
+	// PKI has the certificates of the control plane, KubeletPKI those of the kubelet.
+	PKI, KubeletPKI string
+	// CNI is the directory of network plugins.
+	CNI string
+}
+
+// Place is one of the places of a row, with a name for people.
+type Place struct{ What, Path string }
+
+// List has the places that a distribution has, in a fixed order.
+func (p Places) List() []Place {
+	all := []Place{
+		{"data directory", p.DataDir}, {"configuration", p.Config}, {"CRI socket", p.Socket}, {"runtime's store", p.RuntimeRoot},
+		{"node's identity", p.Kubeconfig}, {"administrator's kubeconfig", p.AdminConfig}, {"kubelet's directory", p.KubeletDir},
+		{"kubelet's configuration", p.KubeletConfig}, {"imported images", p.Images}, {"static pods", p.StaticPods},
+		{"certificates", p.PKI}, {"kubelet's certificates", p.KubeletPKI}, {"network plugins", p.CNI},
+	}
+	out := all[:0]
+	for _, x := range all {
+		if x.Path != "" {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Below returns the places with another data directory: those below the old one move with it.
+func (p Places) Below(dataDir string) Places {
+	old := p.DataDir
+	if dataDir == "" || old == "" || dataDir == old {
+		return p
+	}
+	for _, at := range []*string{&p.DataDir, &p.Config, &p.Socket, &p.RuntimeRoot, &p.Kubeconfig, &p.AdminConfig, &p.KubeletDir, &p.KubeletConfig,
+		&p.Images, &p.StaticPods, &p.PKI, &p.KubeletPKI, &p.CNI} {
+		if rest, ok := strings.CutPrefix(*at, old); ok && (rest == "" || rest[0] == '/') {
+			*at = dataDir + rest
+		}
+	}
+	return p
+}
+
+// Does says in a sentence what refit does on nodes of the distribution.
+func (r Row) Does() string {
+	if r.Updates {
+		return "refit loads and pins images, checks the gate, updates Kubernetes and OS images"
+	}
+	return "refit loads and pins images, checks the gate and updates OS images; " + r.Title + " moves its Kubernetes version itself"
+}
+
+// Rows of the table, by value: a caller cannot change it.
+func Rows() []Row { return []Row{kubeadm(), k3s(), rke2(), k0s(), eksHybrid()} }
+
+// ByName returns a row.
+func ByName(name string) (Row, bool) {
+	for _, r := range Rows() {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return Row{}, false
+}

@@ -1,0 +1,82 @@
+package distribution
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Build is what a version says of the distribution that built it.
+type Build struct {
+	// Release is the version without the build, Text what follows.
+	Release, Text string
+	// Distribution is the name of a row, "" if the version has no build or an unknown one.
+	Distribution string
+	// Number is the number of the build, without leading zeros; "" if the build has no order:
+	// the kubelet of k0s does not report it, and EKS has hashes.
+	Number string
+}
+
+// builds are the forms of the rows. A number with leading zeros is none of them.
+var builds = []struct {
+	distribution string
+	form         *regexp.Regexp
+}{
+	{K3s, regexp.MustCompile(`^\+k3s(0|[1-9][0-9]{0,8})$`)},
+	{RKE2, regexp.MustCompile(`^\+rke2r(0|[1-9][0-9]{0,8})$`)},
+	{K0s, regexp.MustCompile(`^\+k0s(?:\.(0|[1-9][0-9]{0,8}))?$`)},
+	{EKSHybrid, regexp.MustCompile(`^-eks-[0-9a-f]{1,40}()$`)},
+}
+
+// SplitVersion cuts the build off a version.
+func SplitVersion(version string) Build {
+	at := strings.IndexByte(version, '+')
+	if i := strings.Index(version, "-eks-"); at < 0 && i >= 0 {
+		at = i
+	}
+	if at < 0 {
+		return Build{Release: version}
+	}
+	b := Build{Release: version[:at], Text: version[at:]}
+	for _, x := range builds {
+		if m := x.form.FindStringSubmatch(b.Text); m != nil {
+			b.Distribution, b.Number = x.distribution, m[1]
+			return b
+		}
+	}
+	if !strings.HasPrefix(b.Text, "+") {
+		return Build{Release: version}
+	}
+	return b
+}
+
+// Less reports whether a build is older than another one of the same release. Builds of two
+// distributions, unknown builds, and builds without a number have no order.
+func (b Build) Less(o Build) bool {
+	if b.Distribution == "" || b.Distribution != o.Distribution || b.Number == "" || o.Number == "" {
+		return false
+	}
+	if len(b.Number) != len(o.Number) {
+		return len(b.Number) < len(o.Number)
+	}
+	return b.Number < o.Number
+}
+
+// MoveProblem says why refit cannot move a node's Kubernetes from one version to another
+// because of its distribution, and what to do; "" if that is no obstacle. Versions without a
+// known build are those of kubeadm, or of a vendor that uses it.
+func MoveProblem(from, to string) (why, fix string) {
+	have, want := SplitVersion(from), SplitVersion(to)
+	if from == "" || to == "" {
+		return "", ""
+	}
+	switch r, known := ByName(have.Distribution); {
+	case known && !r.Updates:
+		return "it runs " + r.Title + " (" + from + "), whose versions refit does not update. On " + r.Title + " refit loads and pins images, checks the gate and updates OS images",
+			"update " + r.Title + " with its own tool, and take a bundle of images without kubelet and kubeadm"
+	case want.Distribution != have.Distribution:
+		w, _ := ByName(want.Distribution)
+		return "it runs " + from + ", and " + to + " is a version of another distribution, " + w.Title,
+			"take a bundle of the distribution that the node runs"
+	}
+	return "", ""
+}
