@@ -8,7 +8,11 @@
 // Kubernetes (LessKubernetes, SameKubernetes): distributions publish another build of the
 // same release as v1.35.4+k3s2 after v1.35.4+k3s1, often for a security fix. Semantic
 // versioning ignores build metadata (section 10 of semver.org), so the two would be equal.
-// Here the second is newer. Builds of two distributions have no order.
+// Here the second is newer. Builds of two distributions have no order, nor has a build and
+// the release without one: they are another thing, never the same version. Builds of an unknown
+// form have no order either. Package distribution has the forms.
+//
+// Bundles (LessBundle): builds are ordered by their numbers, in any form.
 //
 // Operating systems and boot images (ParseOS):
 //

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // SameKubernetes reports whether two versions are equal, build included; v1.2.3 equals 1.2.3.
@@ -24,12 +26,28 @@ func SameKubernetes(a, b string) bool {
 	return va.Equal(vb) && va.Metadata() == vb.Metadata()
 }
 
-// LessKubernetes reports whether a is older than b; false if either does not parse, and for two
-// builds of one release that have no order.
+// LessKubernetes reports whether a is older than b; false if either does not parse. Of one
+// release a build of a distribution is older than a later one of the same distribution. Other
+// builds of one release have no order, also with a version without a build.
 func LessKubernetes(a, b string) bool {
 	if x, y, ok := plainPair(a, b); ok {
 		return slices.Compare(x[:], y[:]) < 0
 	}
+	ba, bb := distribution.SplitVersion(a), distribution.SplitVersion(b)
+	va, vb := ParseKubernetes(ba.Release), ParseKubernetes(bb.Release)
+	if va == nil || vb == nil || ParseKubernetes(a) == nil || ParseKubernetes(b) == nil {
+		return false
+	}
+	if c := va.Compare(vb); c != 0 {
+		return c < 0
+	}
+	return ba.Less(bb)
+}
+
+// LessBundle reports whether a version of a bundle is older than another one of the same
+// bundle; false if either does not parse. Bundles of one name have builds of one kind, so
+// 1.2.3+build2 is older than 1.2.3+build10.
+func LessBundle(a, b string) bool {
 	va, vb := ParseKubernetes(a), ParseKubernetes(b)
 	if va == nil || vb == nil {
 		return false
@@ -50,8 +68,8 @@ func ParseKubernetes(v string) *semver.Version {
 }
 
 // lessBuild compares what follows the plus sign as runs of digits and of other
-// characters: k3s2 is older than k3s10. No build is older than any, a build older than
-// one that goes on (k3s1, k3s1.1). Other names (k3s1, rke2r1) have no order.
+// characters: build2 is older than build10. No build is older than any, a build older than
+// one that goes on (build1, build1.1). Other names (build1, site1) have no order.
 func lessBuild(a, b string) bool {
 	for a != "" && b != "" {
 		x, restA, numberA := run(a)

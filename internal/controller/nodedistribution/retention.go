@@ -59,7 +59,7 @@ func (w *fleetSnapshot) describedStatus(b *v1alpha1.Bundle, digest string) *v1al
 func olderThan(digest string, all map[string]*v1alpha1.BundleStatus) map[string]bool {
 	out := map[string]bool{}
 	for d, st := range all {
-		if st.Name == all[digest].Name && componentversion.LessKubernetes(all[digest].Version, st.Version) {
+		if st.Name == all[digest].Name && componentversion.LessBundle(all[digest].Version, st.Version) {
 			out[d] = true
 		}
 	}
