@@ -6,6 +6,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/refit-dev/refit/internal/componentversion"
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // VersionMove returns why a Kubernetes version cannot be moved in place from one value to
@@ -25,6 +26,9 @@ func VersionMove(from, to string) string {
 	t, err := semver.NewVersion(to)
 	if err != nil {
 		return fmt.Sprintf("%q is no version", to)
+	}
+	if why, _ := distribution.MoveProblem(from, to); why != "" {
+		return "the node cannot move to " + to + ": " + why
 	}
 	switch minors := int64(t.Minor()) - int64(f.Minor()); {
 	case f.Major() != t.Major():

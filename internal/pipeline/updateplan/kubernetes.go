@@ -1,6 +1,7 @@
 package updateplan
 
 import (
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -26,8 +27,8 @@ const (
 func controlPlaneUpdater() Updater {
 	return Updater{Name: "control-plane", Claim: func(q Question) Claim {
 		mine := q.ChangesBelow(PathControlPlane)
-		if len(mine) == 0 || !replacedTogether(q, mine[0].To) {
-			return Claim{}
+		if len(mine) == 0 || !replacedTogether(q, mine[0].To) || ofAnother(q, mine) != nil {
+			return Claim{} // the updater kubeadm says why
 		}
 		s := model.Step{ID: "control-plane", Verb: "replace-pods", From: currentVersion(q.Node), To: mine[0].To, Disruption: model.DisruptionRestart,
 			NotReversible: notReversible(q.Node, mine[0].To), Params: controlPlaneParams(q), DeadlineSeconds: deadlineKubeadm}
@@ -110,6 +111,9 @@ func kubeadmUpdater() Updater {
 		if len(mine) == 0 {
 			return Claim{}
 		}
+		if c := ofAnother(q, mine); c != nil {
+			return *c
+		}
 		if q.Input == nil || q.Input.KubeadmVersion == "" {
 			return refuseChanges(mine, "the cluster was not made by kubeadm",
 				"refit moves Kubernetes versions on kubeadm clusters only; take a bundle without kubelet and kubeadm, or update this distribution with its own tool")
@@ -139,12 +143,26 @@ func kubeletUpdater() Updater {
 		if len(mine) == 0 {
 			return Claim{}
 		}
+		if c := ofAnother(q, mine); c != nil {
+			return *c
+		}
 		s := model.Step{ID: "kubelet", Verb: "swap", From: mine[0].From, To: mine[0].To, Disruption: model.DisruptionRestart, Changes: mine, DeadlineSeconds: deadlineKubelet}
 		if minorsBetween(s.From, s.To) > 0 {
 			s.Disruption = model.DisruptionDrain
 		}
 		return Claim{Steps: []model.Step{s}, Blockers: missingPayloads(q, "kubelet")}
 	}}
+}
+
+// ofAnother refuses changes of a node that another distribution than kubeadm made, and those
+// to a version of another distribution; nil if neither is so. The kubelet's version says it.
+func ofAnother(q Question, mine []model.Change) *Claim {
+	why, fix := distribution.MoveProblem(q.Node.Kubelet, mine[0].To)
+	if why == "" {
+		return nil
+	}
+	c := refuseChanges(mine, why, fix)
+	return &c
 }
 
 func refuseChanges(cs []model.Change, why, fix string) Claim {

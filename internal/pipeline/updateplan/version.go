@@ -86,7 +86,7 @@ func checkDowngrade(in *Input) []model.Blocker {
 				Message: fmt.Sprintf("node %s runs Kubernetes %s, the bundle brings the older %s", n.Name, runs, in.Target.Kubernetes)})
 		}
 	}
-	if d := in.LastDone; d != nil && d.Name == in.Target.Name && less(in.Target.Version, d.Version) {
+	if d := in.LastDone; d != nil && d.Name == in.Target.Name && componentversion.LessBundle(in.Target.Version, d.Version) {
 		out = append(out, model.Blocker{Reason: reasonOlderThanRunning, Fix: fix,
 			Message: fmt.Sprintf("bundle %s %s is older than %s, which this cluster was last updated to", in.Target.Name, in.Target.Version, d.Version)})
 	}

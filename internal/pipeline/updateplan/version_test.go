@@ -1,6 +1,7 @@
 package updateplan
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -24,28 +25,73 @@ func TestMinorsBetween(t *testing.T) {
 	})
 }
 
-// A distribution publishes the same Kubernetes release again, with fixes of its own.
+func planMove(from, to string) Outcome {
+	return Make(input(func(in *Input) { in.Target.Kubernetes, in.KubeadmVersion = to, from }, cp("n1", from), worker("n2", from)))
+}
+
+// A vendor of kubeadm's Kubernetes publishes a release again. The order of its builds is
+// unknown: another one is an update, and never a downgrade.
 func TestAnotherBuildOfARelease(t *testing.T) {
 	t.Parallel()
-	plan := func(from, to string) Outcome {
-		return Make(input(func(in *Input) { in.Target.Kubernetes, in.KubeadmVersion = to, from }, cp("n1", from), worker("n2", from)))
-	}
-	newer := plan("v1.35.4+vendor1", "v1.35.4+vendor2")
-	if newer.NothingToDo() || len(newer.Plan.Nodes) != 2 || len(newer.Blockers) > 0 {
-		t.Errorf("a newer build is an update of both nodes: %s", tell(newer))
-	}
-	for _, n := range newer.Plan.Nodes {
-		for _, s := range n.Steps {
-			if s.ID == "kubelet" && s.Disruption != model.DisruptionRestart {
-				t.Errorf("another build of a release asks for %s", s.Disruption)
+	for _, c := range [][2]string{{"v1.35.4+vendor1", "v1.35.4+vendor2"}, {"v1.35.4+vendor2", "v1.35.4+vendor1"}, {"v1.35.4", "v1.35.4+vendor1"}} {
+		o := planMove(c[0], c[1])
+		if o.NothingToDo() || len(o.Plan.Nodes) != 2 || len(o.Blockers) > 0 {
+			t.Errorf("another build is an update of both nodes: %s", tell(o))
+		}
+		for _, n := range o.Plan.Nodes {
+			for _, s := range n.Steps {
+				if s.ID == "kubelet" && s.Disruption != model.DisruptionRestart {
+					t.Errorf("another build of a release asks for %s", s.Disruption)
+				}
 			}
 		}
 	}
-	if o := plan("v1.35.4+vendor2", "v1.35.4+vendor2"); !o.NothingToDo() {
+	if o := planMove("v1.35.4+vendor2", "v1.35.4+vendor2"); !o.NothingToDo() {
 		t.Errorf("the same build is no update: %s", tell(o))
 	}
-	older := plan("v1.35.4+vendor10", "v1.35.4+vendor9")
-	if len(older.Blockers) == 0 || older.Blockers[0].Reason != reasonOlderThanRunning {
-		t.Errorf("an older build is a downgrade: %s", tell(older))
+}
+
+// Builds of k3s, RKE2 and k0s are never the same version, and no plan moves them.
+func TestOtherDistributionsAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from, to  string
+		says      string
+		downgrade bool
+	}{
+		"a newer build of k3s":      {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", says: "it runs k3s (v1.35.4+k3s1)"},
+		"an older build of k3s":     {from: "v1.35.4+k3s10", to: "v1.35.4+k3s9", says: "it runs k3s", downgrade: true},
+		"a newer build of RKE2":     {from: "v1.35.4+rke2r1", to: "v1.35.4+rke2r2", says: "it runs RKE2"},
+		"k0s":                       {from: "v1.35.4+k0s", to: "v1.35.4+k0s.1", says: "it runs k0s"},
+		"EKS":                       {from: "v1.35.4-eks-0a1b2c3", to: "v1.36.0", says: "it runs EKS Hybrid Nodes"},
+		"k3s to plain Kubernetes":   {from: "v1.35.4+k3s1", to: "v1.35.4", says: "it runs k3s"},
+		"plain Kubernetes to RKE2":  {from: "v1.35.4", to: "v1.35.4+rke2r1", says: "another distribution, RKE2"},
+		"k3s to a minor of another": {from: "v1.35.4+k3s1", to: "v1.36.4+rke2r1", says: "it runs k3s"},
+	} {
+		for _, kubeadm := range []string{"", c.from} {
+			o := Make(input(func(in *Input) { in.Target.Kubernetes, in.KubeadmVersion = c.to, kubeadm }, cp("n1", c.from), worker("n2", c.from)))
+			if o.NothingToDo() {
+				t.Errorf("%s: nothing to do", name)
+			}
+			asked := map[string]bool{}
+			for _, b := range o.Blockers {
+				if b.Reason == reasonNoUpdater && strings.Contains(b.Message, c.says) && b.Fix != "" {
+					asked[b.Object] = true
+				}
+				if b.Reason == reasonOlderThanRunning && !c.downgrade {
+					t.Errorf("%s is called a downgrade", name)
+				}
+			}
+			if !asked["Node/n1"] || !asked["Node/n2"] {
+				t.Errorf("%s: not both nodes are refused with the distribution: %s", name, tell(o))
+			}
+			for _, n := range o.Plan.Nodes {
+				for _, s := range n.Steps {
+					if s.By == model.ByAgent && s.ID != "settle" {
+						t.Errorf("%s: %s has the step %s", name, n.Node, s.ID)
+					}
+				}
+			}
+		}
 	}
 }
