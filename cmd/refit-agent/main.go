@@ -56,8 +56,9 @@ func exitCode(err error) int {
 	var usage usageError
 	var wrong *install.WrongBundleError
 	var refused *bootimagecheck.RefusedError
+	var undetected undetectedError
 	switch {
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.As(err, &undetected):
 		return exitBlocked
 	case errors.As(err, &usage):
 		return exitUsage
@@ -80,7 +81,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", agentconfig.DefaultPort))
 	load := func() agentconfig.Config { return merged(file, conf) }
-	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), contentsCommand(), exchangeCommand(load))
+	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), detectCommand(), contentsCommand(), exchangeCommand(load))
 	return c
 }
 

@@ -9,6 +9,9 @@ import (
 // unitDirs are where units of packages, administrators and installers are.
 var unitDirs = []string{"/etc/systemd/system/", "/usr/local/lib/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"}
 
+// UnitDirs are the directories of units, the one that counts first.
+func UnitDirs() []string { return slices.Clone(unitDirs) }
+
 // foreign are paths of Kubernetes nodes that no row has: they are named if no row fits.
 var foreign = []string{"/etc/kubernetes", "/var/lib/kubelet", "/etc/machine-config-daemon", "/var/snap/microk8s", "/system/bin/init",
 	ContainerdSocket, CRIOSocket, "/etc/systemd/system/" + KubeletUnit, "/usr/lib/systemd/system/" + KubeletUnit}

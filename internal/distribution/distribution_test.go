@@ -227,7 +227,7 @@ func TestRowsAreWhole(t *testing.T) {
 		if got, ok := ByName(r.Name); !ok || got.Title != r.Title {
 			t.Errorf("%s is not found by its name", r.Name)
 		}
-		if r.Updates == strings.Contains(r.Does(), "itself") {
+		if r.Updates == strings.Contains(r.Does(), "does not update") {
 			t.Errorf("%s: %s", r.Name, r.Does())
 		}
 	}

@@ -108,7 +108,7 @@ func (r Row) Does() string {
 	if r.Updates {
 		return "refit loads and pins images, checks the gate, updates Kubernetes and OS images"
 	}
-	return "refit loads and pins images, checks the gate and updates OS images; " + r.Title + " moves its Kubernetes version itself"
+	return "refit loads and pins images, checks the gate and updates OS images; it does not update the Kubernetes version of " + r.Title
 }
 
 // Rows of the table, by value: a caller cannot change it.
