@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -46,7 +47,7 @@ func (p Places) preflightUnit() string { return p.at("/etc/systemd/system/" + Pr
 
 // kubeletDropin makes the kubelet's unit run the check before it starts.
 func (p Places) kubeletDropin() string {
-	return p.at("/etc/systemd/system/kubelet.service.d/20-refit-preflight.conf")
+	return p.at("/etc/systemd/system/" + distribution.KubeletUnit + ".d/20-refit-preflight.conf")
 }
 
 func (p Places) config() string { return p.at(agentconfig.DefaultFile) }

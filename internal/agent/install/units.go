@@ -1,6 +1,10 @@
 package install
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/refit-dev/refit/internal/distribution"
+)
 
 // unitFile is one file that systemd reads.
 type unitFile struct{ path, text string }
@@ -22,7 +26,7 @@ Description=refit node agent
 Documentation=https://github.com/refit-dev/refit
 Wants=network-online.target
 After=network-online.target local-fs.target containerd.service crio.service
-Before=kubelet.service
+Before=` + distribution.KubeletUnit + `
 StartLimitIntervalSec=0
 
 [Service]
@@ -49,7 +53,7 @@ func preflightText(binary string) string {
 Description=refit check of this node's images before the kubelet starts
 Documentation=https://github.com/refit-dev/refit
 After=local-fs.target containerd.service crio.service
-Before=kubelet.service
+Before=` + distribution.KubeletUnit + `
 StartLimitIntervalSec=0
 
 [Service]

@@ -91,7 +91,7 @@ func (f *nodeFacts) kubelet(ctx context.Context) string {
 		return ""
 	}
 	defer m.Close()
-	pid, err := m.MainPID(ctx, "kubelet.service")
+	pid, err := m.MainPID(ctx, kubeletUnit)
 	if err != nil || pid == 0 {
 		return ""
 	}

@@ -22,11 +22,12 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 // kubeletUnit is the kubelet's unit on kubeadm nodes.
-const kubeletUnit = "kubelet.service"
+const kubeletUnit = distribution.KubeletUnit
 
 // apiTime bounds a request to the kubelet or the container runtime.
 const apiTime = apiclient.RequestTimeout

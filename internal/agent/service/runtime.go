@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // servicePart is a service of the node that updaters restart: the container runtime or the kubelet.
@@ -33,9 +34,6 @@ func unitOf(rt imagekeeper.NodeRuntime) string {
 	}
 	return "containerd.service"
 }
-
-// pluginDir is the directory of CNI plugins on kubeadm nodes.
-const pluginDir = "/opt/cni/bin"
 
 func runtimePart(h *nodeHost) servicePart {
 	return servicePart{nodeHost: h, what: "the container runtime", unit: h.runtime, ready: func(ctx context.Context) error {
@@ -175,8 +173,8 @@ func (p servicePart) RuntimeReplaced(ctx context.Context) (bool, error) {
 	return proc.Replaced, err
 }
 
-// PluginDir returns the directory of CNI plugins.
-func (p servicePart) PluginDir() string { return pluginDir }
+// PluginDir returns the directory of CNI plugins on kubeadm nodes.
+func (p servicePart) PluginDir() string { return distribution.KubeadmPlaces().CNI }
 
 var sandboxLine = regexp.MustCompile(`(?m)^\s*(?:sandbox|sandbox_image) = ['"]([^'"]+)['"]`)
 

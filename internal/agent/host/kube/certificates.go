@@ -20,10 +20,10 @@ type Certificate struct {
 }
 
 // PKI is kubeadm's directory of certificates, on control planes.
-func (p Paths) PKI() string { return p.join("/etc/kubernetes/pki") }
+func (p Paths) PKI() string { return p.join(places.PKI) }
 
 // KubeletPKI is the kubelet's own directory.
-func (p Paths) KubeletPKI() string { return p.join("/var/lib/kubelet/pki") }
+func (p Paths) KubeletPKI() string { return p.join(places.KubeletPKI) }
 
 // Certificates are those of this node's Kubernetes parts, the one that ends
 // first first. Files that are not there or hold none are left out: a worker has
@@ -43,7 +43,7 @@ func Certificates(p Paths) []Certificate {
 	}
 	add("kubelet-client-current.pem", filepath.Join(p.KubeletPKI(), "kubelet-client-current.pem"))
 	for _, name := range []string{"admin.conf", "controller-manager.conf", "scheduler.conf"} {
-		if t, ok := clientEnds(p.join("/etc/kubernetes/" + name)); ok {
+		if t, ok := clientEnds(p.join(configDir + "/" + name)); ok {
 			out = append(out, Certificate{name, t})
 		}
 	}

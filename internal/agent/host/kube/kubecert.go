@@ -34,9 +34,10 @@ type certificateKind struct {
 	pods          []string
 }
 
-const (
-	pki     = "/etc/kubernetes/pki/"
-	configs = "/etc/kubernetes/"
+var (
+	pki       = places.PKI + "/"
+	configs   = configDir + "/"
+	clientPEM = places.KubeletPKI + "/kubelet-client-current.pem"
 )
 
 var certificateKinds = map[string]certificateKind{
@@ -47,11 +48,11 @@ var certificateKinds = map[string]certificateKind{
 	"etcd-server":              {pki + "etcd/server.crt", pki + "etcd/server.key", "etcd/ca.crt", []string{"etcd"}},
 	"etcd-peer":                {pki + "etcd/peer.crt", pki + "etcd/peer.key", "etcd/ca.crt", []string{"etcd"}},
 	"etcd-healthcheck-client":  {pki + "etcd/healthcheck-client.crt", pki + "etcd/healthcheck-client.key", "etcd/ca.crt", nil},
-	"admin.conf":               {configs + "admin.conf", "", "ca.crt", nil},
+	"admin.conf":               {places.AdminConfig, "", "ca.crt", nil},
 	"super-admin.conf":         {configs + "super-admin.conf", "", "ca.crt", nil},
 	"controller-manager.conf":  {configs + "controller-manager.conf", "", "ca.crt", []string{"kube-controller-manager"}},
 	"scheduler.conf":           {configs + "scheduler.conf", "", "ca.crt", []string{"kube-scheduler"}},
-	KubeletClient:              {"/var/lib/kubelet/pki/kubelet-client-current.pem", "/var/lib/kubelet/pki/kubelet-client-current.pem", "ca.crt", nil},
+	KubeletClient:              {clientPEM, clientPEM, "ca.crt", nil},
 }
 
 // CertificateNames are those that kubeadm renews, sorted.

@@ -10,31 +10,39 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/distribution"
+)
+
+// Places of kubeadm, and the directory of its kubeconfigs.
+var (
+	places    = distribution.KubeadmPlaces()
+	configDir = filepath.Dir(places.AdminConfig)
 )
 
 // Paths of a node's Kubernetes files, below Root (empty: the node's own root).
 type Paths struct{ Root string }
 
 // Kubeconfig of the kubelet.
-func (p Paths) Kubeconfig() string { return p.join("/etc/kubernetes/kubelet.conf") }
+func (p Paths) Kubeconfig() string { return p.join(places.Kubeconfig) }
 
 // AdminConfig is kubeadm's own, on control planes.
-func (p Paths) AdminConfig() string { return p.join("/etc/kubernetes/admin.conf") }
+func (p Paths) AdminConfig() string { return p.join(places.AdminConfig) }
 
 // Manifests of the static pods.
-func (p Paths) Manifests() string { return p.join("/etc/kubernetes/manifests") }
+func (p Paths) Manifests() string { return p.join(places.StaticPods) }
 
 // KubeletConfig is the kubelet's configuration file.
-func (p Paths) KubeletConfig() string { return p.join("/var/lib/kubelet/config.yaml") }
+func (p Paths) KubeletConfig() string { return p.join(places.KubeletConfig) }
 
 // KubeletFlags is the file with the kubelet's flags that kubeadm writes.
-func (p Paths) KubeletFlags() string { return p.join("/var/lib/kubelet/kubeadm-flags.env") }
+func (p Paths) KubeletFlags() string { return p.join(places.Config) }
 
 // Etcd is one of the files of etcd's certificates, for example ca.crt.
-func (p Paths) Etcd(name string) string { return p.join("/etc/kubernetes/pki/etcd/" + name) }
+func (p Paths) Etcd(name string) string { return p.join(places.PKI + "/etcd/" + name) }
 
 // KubeadmTemp is where kubeadm leaves copies of what it replaced.
-func (p Paths) KubeadmTemp() string { return p.join("/etc/kubernetes/tmp") }
+func (p Paths) KubeadmTemp() string { return p.join(configDir + "/tmp") }
 
 func (p Paths) join(path string) string { return filepath.Join("/", p.Root, path) }
 

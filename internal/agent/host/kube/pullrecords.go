@@ -12,7 +12,7 @@ import (
 )
 
 // PullRecords is the kubelet's directory of what it pulled, and is pulling.
-func (p Paths) PullRecords() string { return p.join("/var/lib/kubelet/image_manager") }
+func (p Paths) PullRecords() string { return p.join(places.KubeletDir + "/image_manager") }
 
 // NeverVerify is the kubelet's policy to start pods from a local image without credentials.
 const NeverVerify = "NeverVerify"

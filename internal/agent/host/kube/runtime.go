@@ -6,17 +6,19 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // Sockets of known container runtimes.
 const (
-	ContainerdSocket = "/run/containerd/containerd.sock"
-	CRIOSocket       = "/run/crio/crio.sock"
+	ContainerdSocket = distribution.ContainerdSocket
+	CRIOSocket       = distribution.CRIOSocket
 )
 
 // InstanceConfig is the part of the kubelet's configuration that kubeadm keeps for
 // this node alone.
-func (p Paths) InstanceConfig() string { return p.join("/var/lib/kubelet/instance-config.yaml") }
+func (p Paths) InstanceConfig() string { return p.join(places.KubeletDir + "/instance-config.yaml") }
 
 var endpointFlag = regexp.MustCompile(`--container-runtime-endpoint[= ]"?([^" \n]+)`)
 

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
@@ -353,7 +354,7 @@ func (u *ControlPlaneUpdater) olderEtcd(t updaters.Task) (bool, error) {
 }
 
 // kubeletUnit is the kubelet's unit on kubeadm nodes.
-const kubeletUnit = "kubelet.service"
+const kubeletUnit = distribution.KubeletUnit
 
 func keptManifest(pod string) string { return filepath.Join("manifests", pod+".yaml") }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/servicerestart"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -41,7 +42,7 @@ const (
 	// dropinName is the name of refit's drop-in there.
 	dropinName = "90-refit.conf"
 	// unitDropin adds the directory to the kubelet's command.
-	unitDropin    = "/etc/systemd/system/kubelet.service.d/95-refit-config-dir.conf"
+	unitDropin    = "/etc/systemd/system/" + distribution.KubeletUnit + ".d/95-refit-config-dir.conf"
 	configDirFlag = "--config-dir"
 	// startPrecision is how precisely the start of a process is known.
 	startPrecision = time.Second
