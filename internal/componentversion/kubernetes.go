@@ -20,10 +20,7 @@ func SameKubernetes(a, b string) bool {
 		return x == y
 	}
 	va, vb := ParseKubernetes(a), ParseKubernetes(b)
-	if va == nil || vb == nil {
-		return a == b
-	}
-	return va.Equal(vb) && va.Metadata() == vb.Metadata()
+	return va != nil && va.Equal(vb) && va.Metadata() == vb.Metadata()
 }
 
 // LessKubernetes reports whether a is older than b; false if either does not parse. Of one
@@ -35,13 +32,11 @@ func LessKubernetes(a, b string) bool {
 	}
 	ba, bb := distribution.SplitVersion(a), distribution.SplitVersion(b)
 	va, vb := ParseKubernetes(ba.Release), ParseKubernetes(bb.Release)
-	if va == nil || vb == nil || ParseKubernetes(a) == nil || ParseKubernetes(b) == nil {
+	if va == nil || vb == nil {
 		return false
 	}
-	if c := va.Compare(vb); c != 0 {
-		return c < 0
-	}
-	return ba.Less(bb)
+	c := va.Compare(vb)
+	return c < 0 || c == 0 && ba.Less(bb)
 }
 
 // LessBundle reports whether a version of a bundle is older than another one of the same

@@ -43,6 +43,7 @@ func TestOrder(t *testing.T) {
 		{a: "v1.35.4+k3s01", b: "v1.35.4+k3s1"}, // other text, no order
 		{a: "no version", b: "no version", same: true},
 		{a: "no version", b: "v1.35.4"},
+		{a: "no version", b: "nor this"},
 	} {
 		if got := SameKubernetes(c.a, c.b); got != c.same {
 			t.Errorf("Same(%s, %s) = %t", c.a, c.b, got)

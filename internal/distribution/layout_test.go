@@ -104,13 +104,28 @@ func TestSplitVersion(t *testing.T) {
 func TestMoveProblem(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, why string }{
-		{"v1.35.4", "v1.36.0", ""}, {"v1.35.4+vendor1", "v1.36.0", ""}, {"", "v1.36.0+k3s1", ""}, {"v1.35.4", "", ""},
+		{"v1.35.4", "v1.36.0", ""}, {"v1.35.4+vendor1", "v1.36.0", ""}, {"", "v1.36.0+k3s1", ""}, {"v1.35.4+k3s1", "", ""}, {"", "", ""},
 		{"v1.35.4+k3s1", "v1.35.4+k3s2", "runs k3s"}, {"v1.35.4+rke2r1", "v1.36.0", "runs RKE2"}, {"v1.35.4+k0s", "v1.35.4+k0s.1", "runs k0s"},
 		{"v1.35.4-eks-0", "v1.36.0", "runs EKS Hybrid Nodes"}, {"v1.35.4", "v1.36.0+k3s1", "another distribution, k3s"}, {"v1.35.4+vendor1", "v1.35.4-eks-0", "another distribution, EKS"},
 	} {
 		why, fix := MoveProblem(c.from, c.to)
 		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || (why == "") != (fix == "") {
 			t.Errorf("%s to %s: %q, %q", c.from, c.to, why, fix)
+		}
+	}
+}
+
+func TestOrderOfBuilds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"+k3s1", "+k3s2", true}, {"+k3s2", "+k3s1", false}, {"+k3s1", "+k3s1", false}, {"+k3s9", "+k3s10", true}, {"+k3s10", "+k3s9", false}, {"+k3s0", "+k3s1", true},
+		{"+rke2r1", "+k3s2", false}, {"+k0s", "+k0s.1", false}, {"+k0s.1", "+k0s", false}, {"", "+k3s1", false}, {"+k3s1", "", false}, {"+x1", "+x2", false}, {"-eks-0", "-eks-1", false},
+	} {
+		if got := SplitVersion("v1.35.4" + c.a).Less(SplitVersion("v1.35.4" + c.b)); got != c.want {
+			t.Errorf("%s older than %s: %t", c.a, c.b, got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package distribution
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 )
@@ -21,44 +22,30 @@ var builds = []struct {
 	distribution string
 	form         *regexp.Regexp
 }{
-	{K3s, regexp.MustCompile(`^\+k3s(0|[1-9][0-9]{0,8})$`)},
-	{RKE2, regexp.MustCompile(`^\+rke2r(0|[1-9][0-9]{0,8})$`)},
-	{K0s, regexp.MustCompile(`^\+k0s(?:\.(0|[1-9][0-9]{0,8}))?$`)},
-	{EKSHybrid, regexp.MustCompile(`^-eks-[0-9a-f]{1,40}()$`)},
+	{K3s, regexp.MustCompile(`^([^+]*)\+k3s(0|[1-9][0-9]{0,8})$`)},
+	{RKE2, regexp.MustCompile(`^([^+]*)\+rke2r(0|[1-9][0-9]{0,8})$`)},
+	{K0s, regexp.MustCompile(`^([^+]*)\+k0s(?:\.(0|[1-9][0-9]{0,8}))?$`)},
+	{EKSHybrid, regexp.MustCompile(`^([^+]*)-eks-[0-9a-f]{1,40}()$`)},
 }
 
 // SplitVersion cuts the build off a version.
 func SplitVersion(version string) Build {
-	at := strings.IndexByte(version, '+')
-	if i := strings.Index(version, "-eks-"); at < 0 && i >= 0 {
-		at = i
-	}
-	if at < 0 {
-		return Build{Release: version}
-	}
-	b := Build{Release: version[:at], Text: version[at:]}
 	for _, x := range builds {
-		if m := x.form.FindStringSubmatch(b.Text); m != nil {
-			b.Distribution, b.Number = x.distribution, m[1]
-			return b
+		if m := x.form.FindStringSubmatch(version); m != nil {
+			return Build{Release: m[1], Text: version[len(m[1]):], Distribution: x.distribution, Number: m[2]}
 		}
 	}
-	if !strings.HasPrefix(b.Text, "+") {
-		return Build{Release: version}
-	}
-	return b
+	release, _, _ := strings.Cut(version, "+")
+	return Build{Release: release, Text: version[len(release):]}
 }
 
 // Less reports whether a build is older than another one of the same release. Builds of two
 // distributions, unknown builds, and builds without a number have no order.
 func (b Build) Less(o Build) bool {
-	if b.Distribution == "" || b.Distribution != o.Distribution || b.Number == "" || o.Number == "" {
+	if b.Distribution != o.Distribution || b.Number == "" {
 		return false
 	}
-	if len(b.Number) != len(o.Number) {
-		return len(b.Number) < len(o.Number)
-	}
-	return b.Number < o.Number
+	return cmp.Or(cmp.Compare(len(b.Number), len(o.Number)), cmp.Compare(b.Number, o.Number)) < 0
 }
 
 // MoveProblem says why refit cannot move a node's Kubernetes from one version to another
