@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 )
@@ -32,8 +33,9 @@ of the distribution for its version, without environment, for at most 10 seconds
 The exit code is 0 if the distribution was found. It is 3 if there is none, or if the
 machine has files of several.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return usageError{fmt.Errorf("-o %s: the only other output is json", output)}
+			write, ok := detectionWriters[output]
+			if !ok {
+				return usageError{fmt.Errorf("-o %s: use json or yaml", output)}
 			}
 			if versions && root != "/" {
 				return usageError{fmt.Errorf("--versions runs programs of this machine; leave out --root %s", root)}
@@ -41,10 +43,6 @@ machine has files of several.`,
 			d, undetected := kube.Detect(root)
 			if versions {
 				d.AskVersion(cmd.Context())
-			}
-			write := writeDetection
-			if output == "json" {
-				write = writeDetectionJSON
 			}
 			if err := write(cmd.OutOrStdout(), d); err != nil {
 				return err
@@ -56,9 +54,21 @@ machine has files of several.`,
 		},
 	}
 	c.Flags().StringVar(&root, "root", "/", "check the machine with this root directory")
-	c.Flags().StringVarP(&output, "output", "o", "", "output format: json")
+	c.Flags().StringVarP(&output, "output", "o", "", "output format: json or yaml")
 	c.Flags().BoolVar(&versions, "versions", false, "run the program of the distribution for its version")
 	return c
+}
+
+// detectionWriters are the output formats.
+var detectionWriters = map[string]func(io.Writer, *kube.Detection) error{"": writeDetection, "json": writeDetectionJSON, "yaml": writeDetectionYAML}
+
+func writeDetectionYAML(w io.Writer, d *kube.Detection) error {
+	b, err := yaml.Marshal(d)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
 }
 
 func writeDetectionJSON(w io.Writer, d *kube.Detection) error {

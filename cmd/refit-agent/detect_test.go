@@ -23,10 +23,11 @@ func TestDetectCommand(t *testing.T) {
 		"a distribution": {k0s, nil, 0, []string{"distribution  k0s agent\n", "/etc/systemd/system/k0sworker.service", "data directory: /srv/k0s, by default /var/lib/k0s",
 			"/srv/k0s/kubelet.conf", "does not update the Kubernetes version of k0s"}},
 		"as JSON":           {k0s, []string{"-o", "json"}, 0, []string{`"distribution": "k0s"`, `"here": "/srv/k0s"`}},
+		"as YAML":           {k0s, []string{"-o", "yaml"}, 0, []string{"distribution: k0s\n", "  here: /srv/k0s\n"}},
 		"none":              {nil, nil, exitBlocked, []string{"Unknown"}},
 		"none as JSON":      {nil, []string{"-o", "json"}, exitBlocked, []string{`"distribution": "Unknown"`, `"seen": []`}},
 		"two":               {map[string]string{"etc/systemd/system/k0sworker.service": "x", "etc/systemd/system/k3s.service": "x"}, nil, exitBlocked, []string{"Ambiguous", "/etc/systemd/system/k3s.service"}},
-		"another output":    {k0s, []string{"-o", "yaml"}, exitUsage, nil},
+		"another output":    {k0s, []string{"-o", "wide"}, exitUsage, nil},
 		"a foreign program": {k0s, []string{"--versions"}, exitUsage, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,17 +35,21 @@ type Detection struct {
 	Seen []string `json:"seen"`
 	// Message says why no distribution was found.
 	Message string `json:"message,omitempty"`
-	// Program is what the unit starts, Version what it prints; VersionProblem why that is unknown.
-	Program        string `json:"program,omitempty"`
-	Version        string `json:"version,omitempty"`
+	// Program is what the unit starts.
+	Program string `json:"program,omitempty"`
+	// Version is what the program prints, only with --versions.
+	Version string `json:"version,omitempty"`
+	// VersionProblem says why the version is unknown.
 	VersionProblem string `json:"versionProblem,omitempty"`
 	// Places are where the node keeps what.
-	Places      []DetectedPlace      `json:"places,omitempty"`
+	Places []DetectedPlace `json:"places,omitempty"`
+	// Differences from the defaults of the distribution.
 	Differences []DetectedDifference `json:"differences,omitempty"`
 	// Unreadable are paths that could not be read.
 	Unreadable []string `json:"unreadable,omitempty"`
-	// Does says what refit does on such nodes, Touches what an update may change.
-	Does    string   `json:"does,omitempty"`
+	// Does says what refit does on such nodes.
+	Does string `json:"does,omitempty"`
+	// Touches is what an update may change.
 	Touches []string `json:"touches,omitempty"`
 }
 
