@@ -167,32 +167,45 @@ type Layout struct {
 func (f Found) Layout(u Unit, config string) Layout {
 	r := f.Row
 	l := Layout{Program: u.Program, Places: r.Places}
-	differ := func(what, byDefault, here string) {
-		l.Differences = append(l.Differences, Difference{what, byDefault, here})
-	}
 	if f.Unit == "" {
-		differ("unit", strings.Join(slices.Compact(append(r.units(RoleServer), r.units(RoleAgent)...)), " or "), "none of that name")
+		l.differ("unit", strings.Join(slices.Compact(append(r.units(RoleServer), r.units(RoleAgent)...)), " or "), "none of that name")
 	}
 	if l.Program != "" && !slices.Contains(r.Programs, l.Program) {
-		differ("program", strings.Join(r.Programs, " or "), l.Program)
+		l.differ("program", strings.Join(r.Programs, " or "), l.Program)
 	}
 	if dir := dataDir(r, u, config); dir != "" && dir != r.Places.DataDir {
 		l.Places = r.Places.Below(dir)
-		differ("data directory", r.Places.DataDir, dir)
+		l.differ("data directory", r.Places.DataDir, dir)
 	}
-	if at := u.Flags["config"]; at != "" && at != r.Places.Config && r.Supervised {
-		l.Places.Config = at
-		differ("configuration", r.Places.Config, at)
-	}
-	if at := strings.TrimPrefix(u.Flags["container-runtime-endpoint"], "unix://"); strings.HasPrefix(at, "/") && at != r.Places.Socket {
-		l.Places.Socket = at
-		differ("CRI socket", r.Places.Socket, at)
-	}
-	if at := u.Flags["kubelet-root-dir"]; at != "" && at != l.Places.KubeletDir && r.Name == K0s {
-		l.Places.KubeletDir, l.Places.KubeletPKI = at, at+"/pki"
-		differ("kubelet's directory", r.Places.KubeletDir, at)
-	}
+	l.setPlaces(r, u.Flags)
 	return l
+}
+
+// setPlaces applies the flags that name one place each.
+func (l *Layout) setPlaces(r Row, flags map[string]string) {
+	for _, x := range []struct {
+		what, flag string
+		place      *string
+		has        bool
+	}{
+		{"configuration", "config", &l.Places.Config, r.Supervised},
+		{"CRI socket", "container-runtime-endpoint", &l.Places.Socket, true},
+		{"kubelet's directory", "kubelet-root-dir", &l.Places.KubeletDir, r.Name == K0s},
+	} {
+		at := strings.TrimPrefix(flags[x.flag], "unix://")
+		if !x.has || !strings.HasPrefix(at, "/") || at == *x.place {
+			continue
+		}
+		l.differ(x.what, *x.place, at)
+		*x.place = at
+		if x.flag == "kubelet-root-dir" {
+			l.Places.KubeletPKI = at + "/pki"
+		}
+	}
+}
+
+func (l *Layout) differ(what, byDefault, here string) {
+	l.Differences = append(l.Differences, Difference{what, byDefault, here})
 }
 
 // dataDir is the data directory that the unit or the configuration sets: a flag comes before a

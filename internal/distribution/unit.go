@@ -1,6 +1,7 @@
 package distribution
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -22,7 +23,39 @@ var shortFlags = map[string]string{"-d": "data-dir", "-c": "config"}
 // ReadUnit reads the last ExecStart of a unit and its drop-ins, in the order in which systemd
 // reads them: an empty ExecStart resets those before it.
 func ReadUnit(texts ...string) Unit {
-	var command string
+	u := Unit{Flags: map[string]string{}}
+	words := unitWords(lastCommand(texts))
+	if len(words) == 0 {
+		return u
+	}
+	if p := strings.TrimLeft(words[0], "@-:+!"); strings.HasPrefix(p, "/") {
+		u.Program = p
+	}
+	words = append(words, "") // the value of a last flag
+	for i, w := range words[1 : len(words)-1] {
+		name, value, equals := strings.Cut(w, "=")
+		if !equals {
+			value = words[i+2]
+		}
+		if key := flagName(name); slices.Contains(knownFlags, key) {
+			u.Flags[key] = value
+		}
+	}
+	return u
+}
+
+// flagName returns the long name of an argument that is a flag, "" for any other.
+func flagName(arg string) string {
+	if long := shortFlags[arg]; long != "" {
+		return long
+	}
+	if name := strings.TrimLeft(arg, "-"); name != arg {
+		return name
+	}
+	return ""
+}
+
+func lastCommand(texts []string) (command string) {
 	for _, text := range texts {
 		for _, line := range unitLines(text) {
 			if v, ok := strings.CutPrefix(line, "ExecStart="); ok {
@@ -30,29 +63,7 @@ func ReadUnit(texts ...string) Unit {
 			}
 		}
 	}
-	words := unitWords(command)
-	u := Unit{Flags: map[string]string{}}
-	if len(words) == 0 {
-		return u
-	}
-	if p := strings.TrimLeft(words[0], "@-:+!"); strings.HasPrefix(p, "/") {
-		u.Program = p
-	}
-	for i, w := range words[1:] {
-		name, value, equals := strings.Cut(w, "=")
-		key := strings.TrimLeft(name, "-")
-		if long := shortFlags[name]; long != "" {
-			key = long
-		}
-		if name == key || !slices.Contains(knownFlags, key) {
-			continue
-		}
-		if !equals && i+2 < len(words) {
-			value = words[i+2]
-		}
-		u.Flags[key] = value
-	}
-	return u
+	return command
 }
 
 // unitLines returns the settings of a unit, with lines that a backslash continues joined.
@@ -73,34 +84,16 @@ func unitLines(text string) []string {
 	return append(out, strings.TrimSpace(open))
 }
 
-// unitWords splits a command as systemd does, in so far as paths need it: quotes hold words
-// together.
+// unitWord is a word of a command: quotes hold parts of it together.
+var unitWord = regexp.MustCompile(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
+
+// unitWords splits a command as systemd does, in so far as paths need it.
 func unitWords(command string) []string {
-	var out []string
-	var word strings.Builder
-	quote, started := byte(0), false
-	for i := range len(command) {
-		c := command[i]
-		switch {
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == 0 && (c == '\'' || c == '"'):
-			quote, started = c, true
-		case quote == 0 && (c == ' ' || c == '\t'):
-			if started {
-				out = append(out, word.String())
-			}
-			word.Reset()
-			started = false
-		default:
-			word.WriteByte(c)
-			started = true
-		}
+	words := unitWord.FindAllString(command, -1)
+	for i, w := range words {
+		words[i] = strings.NewReplacer(`"`, "", "'", "").Replace(w)
 	}
-	if started {
-		out = append(out, word.String())
-	}
-	return out
+	return words
 }
 
 // topLevel returns the value of a key at the top level of a YAML text, "" if it has none. The
