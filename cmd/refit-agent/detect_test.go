@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,5 +65,48 @@ func TestDetectCommand(t *testing.T) {
 				t.Errorf("no JSON:\n%s", out.String())
 			}
 		})
+	}
+}
+
+// Every call of refit-agent in a code block of the docs exists, with its flags.
+func TestShownCommandsExist(t *testing.T) {
+	t.Parallel()
+	found := 0
+	err := filepath.WalkDir("../../docs", func(p string, e fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(p) != ".md" {
+			return err
+		}
+		page, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		shell := false
+		for line := range strings.Lines(string(page)) {
+			if strings.HasPrefix(line, "```") {
+				shell = strings.HasPrefix(line, "```sh")
+			}
+			words := strings.Fields(strings.TrimPrefix(line, "sudo "))
+			if !shell || len(words) < 2 || words[0] != "refit-agent" {
+				continue
+			}
+			found++
+			c, rest, err := root().Find(words[1:])
+			if err == nil {
+				err = c.ParseFlags(rest)
+			}
+			if err == nil {
+				err = c.ValidateArgs(c.Flags().Args())
+			}
+			if err != nil || !c.HasParent() {
+				t.Errorf("%s: %q: %v", p, line, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 3 {
+		t.Errorf("%d commands found: the test reads the wrong lines", found)
 	}
 }

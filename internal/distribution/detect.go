@@ -189,7 +189,7 @@ func (l *Layout) setPlaces(r Row, flags map[string]string) {
 		has        bool
 	}{
 		{"configuration", "config", &l.Places.Config, r.Supervised},
-		{"CRI socket", "container-runtime-endpoint", &l.Places.Socket, true},
+		{WhatSocket, "container-runtime-endpoint", &l.Places.Socket, true},
 		{"kubelet's directory", "kubelet-root-dir", &l.Places.KubeletDir, r.Name == K0s},
 	} {
 		at := strings.TrimPrefix(flags[x.flag], "unix://")

@@ -69,19 +69,21 @@ func lastCommand(texts []string) (command string) {
 // unitLines returns the settings of a unit, with lines that a backslash continues joined.
 func unitLines(text string) []string {
 	var out []string
-	var open string
+	var open strings.Builder // a unit may have a hundred thousand continued lines
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
 			continue
 		}
 		if start, ok := strings.CutSuffix(line, `\`); ok {
-			open += start + " "
+			open.WriteString(start + " ")
 			continue
 		}
-		out, open = append(out, open+line), ""
+		open.WriteString(line)
+		out = append(out, open.String())
+		open.Reset()
 	}
-	return append(out, strings.TrimSpace(open))
+	return append(out, strings.TrimSpace(open.String()))
 }
 
 // unitWord is a word of a command: quotes hold parts of it together.

@@ -203,6 +203,9 @@ func (c Config) Complete() (Config, error) {
 	if c.Node == "" {
 		name, err := kube.NodeName(c.Kubeconfig)
 		if err != nil {
+			if settings := kube.SettingsOf("/"); settings != "" && errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("%w; %s in %s", err, settings, DefaultFile)
+			}
 			return c, err
 		}
 		c.Node = name

@@ -98,6 +98,20 @@ func Detect(root string) (*Detection, error) {
 	return d, nil
 }
 
+// SettingsOf says which settings the agent needs on a node of another distribution than kubeadm,
+// "" where it needs none or the distribution is unknown.
+func SettingsOf(root string) string {
+	d, err := Detect(root)
+	if err != nil || d.Distribution == distribution.Kubeadm {
+		return ""
+	}
+	at := map[string]string{}
+	for _, p := range d.Places {
+		at[p.What] = p.Path
+	}
+	return fmt.Sprintf("this node runs %s: set kubeconfig: %s and runtime: %s", d.Title, at[distribution.WhatIdentity], at[distribution.WhatSocket])
+}
+
 func (d *Detection) refuse(err error) {
 	d.Message, d.Distribution = err.Error(), unknownDistribution
 	var a *distribution.AmbiguousError

@@ -65,6 +65,18 @@ func TestDetect(t *testing.T) {
 	}
 }
 
+func TestSettingsOfOtherDistributions(t *testing.T) {
+	t.Parallel()
+	kubeadm := t.TempDir()
+	put(t, kubeadm, "/var/lib/kubelet/kubeadm-flags.env", []byte("x"))
+	for root, want := range map[string]string{kubeadm: "", t.TempDir(): "",
+		k3sNode(t): "this node runs k3s: set kubeconfig: /mnt/k3s/agent/kubelet.kubeconfig and runtime: /run/k3s/containerd/containerd.sock"} {
+		if got := SettingsOf(root); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // tree has the names, modes, sizes and times of all files.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
@@ -165,7 +177,11 @@ func TestDetectReadsHostileRoots(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
 			c.make(root)
+			start := time.Now()
 			d, err := Detect(root)
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("took %s", took)
+			}
 			if d.Distribution != c.row || d.Program != c.program || (err == nil) != (c.row != "Unknown") {
 				t.Errorf("%+v, %v", d, err)
 			}
