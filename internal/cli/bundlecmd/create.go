@@ -250,7 +250,7 @@ func (f *createFlags) read() (err error) {
 		}
 	}
 	if f.key != "" {
-		f.opts.Key, err = readPrivateKey(f.key)
+		f.opts.Key, err = inputs.ReadPrivateKey(f.key)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundledelta"
@@ -207,7 +208,7 @@ OLD is a bundle file or device. ` + mediaHelp,
 			case digest != "" && !bundle.ValidDigest(digest):
 				return console.UsageErrorf("--digest %q: want sha256: and 64 lower-case hex digits", digest)
 			}
-			keys, err := readPublicKeys(pubs)
+			keys, err := inputs.ReadPublicKeys(pubs)
 			if err != nil {
 				return err
 			}

@@ -80,30 +80,3 @@ func generate(dir string) (id string, err error) {
 	}
 	return bundle.KeyID(pub), nil
 }
-
-// maxKey bounds a key's file in bytes.
-const maxKey = 64 << 10
-
-func readPrivateKey(path string) (ed25519.PrivateKey, error) {
-	b, err := fsutil.ReadSmall(path, maxKey)
-	if err != nil {
-		return nil, console.UsageError(fmt.Errorf("--key: %w", err))
-	}
-	k, err := bundle.ParsePrivateKeyPEM(b)
-	if err != nil {
-		return nil, console.UsageError(fmt.Errorf("--key %s: %w", path, err))
-	}
-	return k, nil
-}
-
-func readPublicKey(path string) (ed25519.PublicKey, error) {
-	b, err := fsutil.ReadSmall(path, maxKey)
-	if err != nil {
-		return nil, console.UsageError(fmt.Errorf("--pub: %w", err))
-	}
-	k, err := bundle.ParsePublicKeyPEM(b)
-	if err != nil {
-		return nil, console.UsageError(fmt.Errorf("--pub %s: %w", path, err))
-	}
-	return k, nil
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundleserver"
@@ -201,7 +202,7 @@ func closeAll(files []*bundlereader.File) {
 func (o serveOptions) verify(c *cobra.Command, files []*bundlereader.File) error {
 	keys := map[string]ed25519.PublicKey{}
 	for _, p := range o.pubs {
-		k, err := readPublicKey(p)
+		k, err := inputs.ReadPublicKey(p)
 		if err != nil {
 			return err
 		}

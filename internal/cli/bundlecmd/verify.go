@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 
@@ -41,7 +42,7 @@ func newVerify() *cobra.Command {
 }
 
 func verify(c *cobra.Command, path, digest string, pubs []string) error {
-	keys, err := readPublicKeys(pubs)
+	keys, err := inputs.ReadPublicKeys(pubs)
 	if err != nil {
 		return err
 	}
@@ -64,19 +65,6 @@ func verify(c *cobra.Command, path, digest string, pubs []string) error {
 		return withExitCode(fmt.Errorf("%s: %w", path, err))
 	}
 	return printf(c, "verified %s %s %s: %s, %d bytes\n", h.Metadata.Name, h.Metadata.Version, h.Digest, text.Count(len(h.Metadata.Images), "image"), h.FileSize())
-}
-
-// readPublicKeys reads keys; their names are the paths.
-func readPublicKeys(paths []string) (map[string]ed25519.PublicKey, error) {
-	keys := map[string]ed25519.PublicKey{}
-	for _, p := range paths {
-		k, err := readPublicKey(p)
-		if err != nil {
-			return nil, err
-		}
-		keys[p] = k
-	}
-	return keys, nil
 }
 
 // checkTrust compares a header with the trusted digest or keys.
@@ -105,7 +93,7 @@ func newSign() *cobra.Command {
 			if key == "" {
 				return console.UsageErrorf("--key KEY is missing")
 			}
-			k, err := readPrivateKey(key)
+			k, err := inputs.ReadPrivateKey(key)
 			if err != nil {
 				return err
 			}
