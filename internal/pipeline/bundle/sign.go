@@ -18,10 +18,10 @@ import (
 // PayloadType is the DSSE payload type of a bundle's signatures.
 const PayloadType = "application/vnd.refit.bundle.v1+json"
 
-// Envelope is a DSSE envelope over a Statement.
+// Envelope is a DSSE envelope over a Statement, or another document that refit signs.
 type Envelope struct {
 	PayloadType string `json:"payloadType"`
-	// Payload is the Statement as JSON (base64 in the envelope's JSON).
+	// Payload is the document as JSON (base64 in the envelope's JSON).
 	Payload    []byte      `json:"payload"`
 	Signatures []Signature `json:"signatures"`
 }
@@ -56,16 +56,21 @@ func KeyID(pub ed25519.PublicKey) string {
 
 // Sign signs the statement that digest is the bundle name in that version.
 func Sign(priv ed25519.PrivateKey, digest, name, version string) (Envelope, error) {
-	if len(priv) != ed25519.PrivateKeySize {
-		return Envelope{}, errors.New("sign bundle: not an ed25519 private key")
-	}
 	if !ValidDigest(digest) {
 		return Envelope{}, fmt.Errorf("sign bundle: %q is not a digest", digest)
 	}
-	payload := canonical(Statement{Digest: digest, Name: name, Version: version})
+	return SignPayload(priv, PayloadType, canonical(Statement{Digest: digest, Name: name, Version: version}))
+}
+
+// SignPayload signs any document. Each kind of document has its own payload type, so that no
+// signature counts for another kind.
+func SignPayload(priv ed25519.PrivateKey, payloadType string, payload []byte) (Envelope, error) {
+	if len(priv) != ed25519.PrivateKeySize {
+		return Envelope{}, errors.New("sign: not an ed25519 private key")
+	}
 	pub := priv.Public().(ed25519.PublicKey)
-	return Envelope{PayloadType: PayloadType, Payload: payload,
-		Signatures: []Signature{{KeyID: KeyID(pub), Sig: ed25519.Sign(priv, preAuth(PayloadType, payload))}}}, nil
+	return Envelope{PayloadType: payloadType, Payload: payload,
+		Signatures: []Signature{{KeyID: KeyID(pub), Sig: ed25519.Sign(priv, preAuth(payloadType, payload))}}}, nil
 }
 
 // preAuth is DSSE's pre-authentication encoding: what the key really signs.
@@ -138,9 +143,13 @@ func decodeSlot(content []byte, want Statement) ([]Envelope, string) {
 
 // SignedBy lists the names of the keys that signed the bundle, sorted.
 func (h *Header) SignedBy(keys map[string]ed25519.PublicKey) []string {
+	return namesOf(keys, h.hasSignature)
+}
+
+func namesOf(keys map[string]ed25519.PublicKey, signed func(ed25519.PublicKey) bool) []string {
 	var names []string
 	for name, key := range keys {
-		if len(key) == ed25519.PublicKeySize && h.hasSignature(key) {
+		if len(key) == ed25519.PublicKeySize && signed(key) {
 			names = append(names, name)
 		}
 	}
@@ -150,16 +159,25 @@ func (h *Header) SignedBy(keys map[string]ed25519.PublicKey) []string {
 
 func (h *Header) hasSignature(key ed25519.PublicKey) bool {
 	want := canonical(h.statement())
-	id := KeyID(key)
 	for _, e := range h.Signatures {
-		if e.PayloadType != PayloadType || !bytes.Equal(e.Payload, want) {
-			continue
+		if e.PayloadType == PayloadType && bytes.Equal(e.Payload, want) && e.hasSignature(key) {
+			return true
 		}
-		msg := preAuth(e.PayloadType, e.Payload)
-		for _, s := range e.Signatures {
-			if s.KeyID == id && ed25519.Verify(key, msg, s.Sig) {
-				return true
-			}
+	}
+	return false
+}
+
+// SignedBy lists the names of the keys that signed the payload, sorted. The caller compares the
+// payload type.
+func (e Envelope) SignedBy(keys map[string]ed25519.PublicKey) []string {
+	return namesOf(keys, e.hasSignature)
+}
+
+func (e Envelope) hasSignature(key ed25519.PublicKey) bool {
+	id, msg := KeyID(key), preAuth(e.PayloadType, e.Payload)
+	for _, s := range e.Signatures {
+		if s.KeyID == id && ed25519.Verify(key, msg, s.Sig) {
+			return true
 		}
 	}
 	return false
