@@ -1,6 +1,6 @@
 // Package rolloutfacts converts API objects to the values of a rollout: pools with their
 // windows, marks and records on nodes, results of runs. It also makes the facts of a status
-// view from Nodes, NodeUpdates, Bundles and ClusterUpdates.
+// view and of a receipt from Nodes, NodeUpdates, Bundles and ClusterUpdates.
 //
 // Promise: pure; no client, no clock. A value that cannot be read (an unknown time zone, a
 // truncated mark) never means "no limit": the pool starts nothing, the node is marked again.
