@@ -280,6 +280,8 @@ func nodeAttempts() []attempt {
 
 func operatorAttempts() []attempt {
 	return []attempt{
+		{"read which cluster this is", "", func(s *site) error { return s.get(&corev1.Namespace{}, "", metav1.NamespaceSystem) }},
+		{"read another namespace", byRBAC, func(s *site) error { return s.get(&corev1.Namespace{}, "", "default") }},
 		{"start an update", "", func(s *site) error {
 			u := &v1alpha1.ClusterUpdate{}
 			return s.patch(u, "", s.prepared.Name, func() { u.Spec.Start = v1alpha1.StartImmediate })
