@@ -179,6 +179,7 @@ func TestEveryCommandPrintsCleanWords(t *testing.T) {
 		{"bundle", "inspect", signed}, {"bundle", "inspect", foreign}, {"bundle", "inspect", onMedium}, {"bundle", "inspect", torn}, {"bundle", "list", dir}, {"bundle", "list", dir, "-o", "json"},
 		{"bundle", "verify", signed}, {"bundle", "verify", foreign}, {"bundle", "verify", torn}, {"bundle", "verify", onMedium, "--digest", named}, {"bundle", "diff", signed, foreign},
 		{"bundle", "extract", signed, named, "--output", filepath.Join(dir, "x")}, {"bundle", "sign", foreign, "--key", torn},
+		{"receipt"}, {"receipt", named}, {"receipt", "--text", "--site", hostile}, {"receipts", dir}, {"receipts", named},
 		{named}, {"--" + named}, {"version"}, {"--help"}, {"completion", "bash"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

@@ -68,6 +68,9 @@ func (o *options) support(ctx context.Context, output string) error {
 	if g.Kubernetes, err = o.ServerVersion(ctx); err != nil {
 		return err
 	}
+	if g.Cluster, err = inputs.ClusterID(ctx, c); err != nil {
+		g.leftOut("the identity of the cluster", err.Error())
+	}
 	if err := g.gatherObjects(ctx); err != nil {
 		return err
 	}

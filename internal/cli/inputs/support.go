@@ -44,6 +44,8 @@ type Support struct {
 	Refit string `json:"refit"`
 	// Kubernetes is the version of the API server.
 	Kubernetes string `json:"kubernetes,omitempty"`
+	// Cluster is the uid of the namespace kube-system.
+	Cluster string `json:"cluster,omitempty"`
 	// Objects is the number of objects of each kind that were read.
 	Objects map[string]int `json:"objects"`
 	// Hidden is how many texts in objects and logs looked like a secret and were replaced.
@@ -109,7 +111,7 @@ func readSupport(from io.Reader) (*Support, error) {
 	for _, l := range s.LeftOut {
 		r.gaps[l.What] = l.Why
 	}
-	s.reader = r
+	s.reader, r.cluster = r, s.Cluster
 	return &s, nil
 }
 

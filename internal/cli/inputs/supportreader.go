@@ -23,6 +23,8 @@ import (
 type supportReader struct {
 	kinds   *runtime.Scheme
 	objects map[schema.GroupKind][]client.Object
+	// cluster is the uid of the namespace kube-system.
+	cluster string
 	// gaps are the reasons why kinds are missing.
 	gaps map[string]string
 }
