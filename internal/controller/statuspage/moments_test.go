@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -230,8 +231,8 @@ func TestMediumAdvice(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o    *objects
 		want string
-	}{"no medium": {plant(1), ""}, "refused": {refused, mediumPull}, "a node without an agent": {silent, mediumStay}, "an image is missing": {unpinned, mediumStay}, "all have all": {copied, mediumPull}} {
-		if got := stateOfObjects(t, tc.o).mediumAdvice(); got != tc.want {
+	}{"no medium": {plant(1), ""}, "refused": {refused, explain.MediumPull}, "a node without an agent": {silent, explain.MediumStay}, "an image is missing": {unpinned, explain.MediumStay}, "all have all": {copied, explain.MediumPull}} {
+		if got := stateOfObjects(t, tc.o).technician().Medium; got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

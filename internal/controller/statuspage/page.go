@@ -53,7 +53,7 @@ type page struct {
 	At                          time.Time
 	Version, Update, Plan, Left string
 	Elapsed, APIDown            string
-	Progress                    *progress
+	Progress                    *explain.Progress
 	Waits, Warnings             []waitRow
 	MoreWaits                   int
 	Pools                       []poolRow
@@ -77,13 +77,6 @@ type page struct {
 	Phases                      []phaseRow
 	History                     []historyRow
 	MoreHistory                 int
-}
-
-// progress of one stage, with its own name: copying and updating have other totals.
-type progress struct {
-	Label   string
-	Percent int
-	Detail  string
 }
 
 type waitRow struct {
@@ -181,7 +174,7 @@ func (f filter) link() string {
 func (st *state) page(f filter) page {
 	v := &st.view
 	p := page{Title: st.title(), Headline: short(v.Headline, maxText), Tone: tones[v.Colour], Next: short(v.Next, maxText), At: st.at.UTC(), Version: v.Version, Update: v.Update, Plan: v.PlanDigest,
-		Left: v.Left, Elapsed: seconds(v.Elapsed), APIDown: seconds(v.Away), Progress: st.progress(), MoreWaits: v.MoreWaits,
+		Left: v.Left, Elapsed: seconds(v.Elapsed), APIDown: seconds(v.Away), Progress: v.Progress(), MoreWaits: v.MoreWaits,
 		Waits: waitRows(v.Waiting, maxText), Warnings: waitRows(v.Warnings, maxShortText), PlanMissing: short(st.plan.Missing, maxText), Images: st.imageTotals()}
 	p.Pools, p.MorePools = limited(st.poolRows())
 	p.Nodes = st.nodeList(f)
@@ -209,31 +202,6 @@ func (st *state) title() string {
 		return fmt.Sprintf("%s: %d of %d nodes", v.Phase, v.NodesDone, v.NodesTotal)
 	}
 	return v.Phase
-}
-
-// progress counts nodes while nodes move, and bytes while they copy.
-func (st *state) progress() *progress {
-	v := st.view
-	switch v.Phase {
-	case v1alpha1.PhaseDone, v1alpha1.PhaseUpdating, v1alpha1.PhaseHalted:
-		return &progress{Label: "Updated", Percent: percent(int64(v.NodesDone), int64(v.NodesTotal)), Detail: fmt.Sprintf("%d of %s", v.NodesDone, text.Count(v.NodesTotal, "node"))}
-	}
-	var done, total int64
-	for i := range v.Nodes {
-		done, total = done+v.Nodes[i].BytesDone, total+v.Nodes[i].BytesTotal
-	}
-	if total == 0 {
-		return nil
-	}
-	return &progress{Label: "Copied", Percent: percent(done, total), Detail: explain.Bytes(done) + " of " + explain.Bytes(total)}
-}
-
-// percent rounds down, so that 100 is all.
-func percent(done, total int64) int {
-	if total <= 0 {
-		return 0
-	}
-	return int(min(100, max(0, float64(done)*100/float64(total))))
 }
 
 func waitRows(in []explain.Blocker, most int) []waitRow {
@@ -346,7 +314,7 @@ func (st *state) nodeRow(n *explain.Node) nodeRow {
 		row.Images = fmt.Sprintf("%d/%d", n.ImagesPinned, n.ImagesTotal)
 	}
 	if n.BytesTotal > 0 {
-		row.Copied = fmt.Sprintf("%d%% of %s", percent(n.BytesDone, n.BytesTotal), explain.Bytes(n.BytesTotal))
+		row.Copied = fmt.Sprintf("%d%% of %s", explain.Percent(n.BytesDone, n.BytesTotal), explain.Bytes(n.BytesTotal))
 	}
 	return row
 }
