@@ -45,7 +45,7 @@ var sentences = map[string]sentence{
 	// The other phases are those of Machine.
 	"Undone":  {one: "The update of this machine was undone: call the administrator."},
 	"Missing": {one: "This machine is missing a part of the update: plug in the USB stick."},
-	"Stopped": {one: "refit does not run on this machine: call the administrator."},
+	"Stopped": {one: "refit does not work on this machine: call the administrator."},
 	"Unknown": {one: "The state of this machine is not known yet: please wait."},
 }
 
@@ -165,10 +165,11 @@ type MachineRun struct {
 	StepsDone, StepsTotal int
 }
 
-// MachineMedium is a medium in a machine. Whole: the machine stores all of its bundle.
+// MachineMedium is a medium in a machine. Approved: its bundle is. Whole: the machine stores all of
+// its bundle.
 type MachineMedium struct {
-	State, Digest string
-	Whole         bool
+	State, Digest   string
+	Approved, Whole bool
 }
 
 // phaseView is the phase of a machine in the words of View, and its colour.
@@ -181,6 +182,8 @@ func MakeMachine(m Machine) Technician {
 	switch {
 	case p.phase == "Idle":
 		out.Sentence, out.Colour = m.idle()
+	case p.phase == "Done" && slices.ContainsFunc(m.Media, awaitsApproval):
+		out.Sentence, out.Colour = sentenceApprove, Yellow
 	case m.Reason == "Paused" && p.phase == "Preparing":
 		out.Sentence, out.Colour = sentencePaused, Yellow
 	}
@@ -201,7 +204,7 @@ func (m *Machine) phase() phaseView {
 	case m.Stopped:
 		return phaseView{"Stopped", Red}
 	case !m.Known:
-		return phaseView{"Unknown", Yellow}
+		return phaseView{"Unknown", Blue}
 	case m.Phase == "Failed":
 		return phaseView{"Halted", Red}
 	case m.Phase == "Updating":
@@ -245,19 +248,20 @@ func (m *Machine) ready() phaseView {
 
 // idle is the sentence of a machine to which nothing is assigned.
 func (m *Machine) idle() (text, colour string) {
-	is := func(states ...string) bool {
-		return slices.ContainsFunc(m.Media, func(x MachineMedium) bool { return slices.Contains(states, x.State) })
-	}
 	switch {
+	case slices.ContainsFunc(m.Media, awaitsApproval):
+		return sentenceApprove, Yellow
 	case m.Wanted != "":
 		return sentencePlan, Green
-	case is("Found"):
-		return sentenceApprove, Yellow
-	case is("Refused", "Unreadable"):
+	case slices.ContainsFunc(m.Media, isUnusable):
 		return sentenceUnusable, Yellow
 	}
 	return sentencePlug, Green
 }
+
+func awaitsApproval(x MachineMedium) bool { return x.State == "Found" && !x.Approved }
+
+func isUnusable(x MachineMedium) bool { return x.State == "Refused" || x.State == "Unreadable" }
 
 // mediumAdvice returns whether the medium in this machine may go. Other machines may need parts
 // of it that this one does not. They all have them when a run is permitted, since the gate opens
@@ -268,7 +272,7 @@ func (m *Machine) mediumAdvice() string {
 	}
 	for _, x := range m.Media {
 		everywhere := x.Whole || x.Digest != "" && x.Digest == m.Permitted.Bundle
-		if refused := x.State == "Refused" || x.State == "Unreadable"; !refused && (x.State != "Copied" || !everywhere) {
+		if !isUnusable(x) && (x.State != "Copied" || !everywhere) {
 			return MediumStay
 		}
 	}
