@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 
@@ -109,18 +110,33 @@ var errEmpty = errors.New("no field of a desired state")
 // API server has it too.
 func ReadFile(path string, note statefile.Note) *State {
 	w := &State{}
-	if !statefile.Read(path, "the API server sends it again", func(b []byte) error {
-		if err := json.Unmarshal(b, w); err != nil {
-			return err
-		}
-		if reflect.DeepEqual(w, &State{}) {
-			return errEmpty
-		}
-		return nil
-	}, note) {
+	if !statefile.Read(path, "the API server sends it again", w.decode, note) {
 		return nil
 	}
 	return w
+}
+
+func (w *State) decode(b []byte) error {
+	if err := json.Unmarshal(b, w); err != nil {
+		return err
+	}
+	if reflect.DeepEqual(w, &State{}) {
+		return errEmpty
+	}
+	return nil
+}
+
+// Peek reads the saved desired state to show it. It leaves a damaged file where it is.
+func Peek(path string) (*State, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("desired state: %w", err)
+	}
+	w := &State{}
+	if err := w.decode(b); err != nil {
+		return nil, fmt.Errorf("desired state %s is damaged: %w", path, err)
+	}
+	return w, nil
 }
 
 // Save writes the desired state to disk for the time after a restart.

@@ -428,3 +428,49 @@ func TestATornEndIsNoted(t *testing.T) {
 		t.Errorf("%+v", n.last)
 	}
 }
+
+// Another process reads where the last run is, also while it runs and after damage, and changes
+// nothing.
+func TestLastRun(t *testing.T) {
+	if run, s, err := LastRun(t.TempDir()); run != nil || s != nil || err != nil {
+		t.Errorf("a node without runs: %+v %+v %v", run, s, err)
+	}
+	n := newNode(t.TempDir())
+	n.stopAfter(t, "kubeadm")
+	path := onlyJournal(t, n.dir)
+	j := openJournal(t, path)
+	if err := j.appendEntry(entry{Event: eventStart, At: n.now, Step: "kubelet"}); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, s, err := LastRun(n.dir)
+	if err != nil || run.Name != "up" || s.State != v1alpha1.RunRunning || s.Step != "kubelet" || s.StepsDone != 1 {
+		t.Errorf("%+v %+v %v", run, s, err)
+	}
+	if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, whole) {
+		t.Errorf("the journal was changed: %v", err)
+	}
+	whole[len(whole)/2] ^= 1
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, s, err := LastRun(n.dir); err != nil || s.State != v1alpha1.RunFailed || s.Reason != v1alpha1.ReasonJournalCorrupt {
+		t.Errorf("a damaged journal: %+v %v", s, err)
+	}
+	finished, _ := ran(t)
+	if _, s, err := LastRun(finished.dir); err != nil || s.State != v1alpha1.RunSucceeded || s.Step != "" || s.StepsDone != 3 {
+		t.Errorf("a finished run: %+v %v", s, err)
+	}
+}
+
+func openJournal(t *testing.T, path string) *journal {
+	t.Helper()
+	seq, named, ok := parseJournalName(path)
+	if !ok {
+		t.Fatal(path)
+	}
+	return readJournal(path, seq, named)
+}

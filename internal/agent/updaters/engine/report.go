@@ -115,3 +115,24 @@ func (e *Engine) status(j *journal, step, reason, message string) *v1alpha1.Node
 	}
 	return s
 }
+
+// LastRun returns the last run in the journal of a state directory and its state, nil if there is
+// none. It changes nothing, and needs no agent.
+func LastRun(dir string) (*v1alpha1.NodeRun, *v1alpha1.NodeRunStatus, error) {
+	js, err := readJournals((&Engine{Dir: dir}).journals())
+	if err != nil || len(js) == 0 {
+		return nil, nil, err
+	}
+	j := js[len(js)-1]
+	return &j.run, (&Engine{}).status(j, j.currentStep(), v1alpha1.ReasonUpdating, ""), nil
+}
+
+// currentStep is the step that was started and is not done, "" between two steps.
+func (j *journal) currentStep() string {
+	for _, s := range j.run.Steps {
+		if !j.started[s.ID].IsZero() && !j.stepsDone[s.ID] {
+			return s.ID
+		}
+	}
+	return ""
+}
