@@ -15,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/peertransfer"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
@@ -156,6 +157,7 @@ type Agent struct {
 	maintenance   *maintenanceLoop
 	problemReport *problemLoop
 	server        *peerServer
+	page          *pageServer
 	status        *statusLoop
 }
 
@@ -190,7 +192,11 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 		maintenance:   maintenance,
 		problemReport: &problemLoop{shared: s, off: func() string { return coldstart.DisabledBy(coldstart.KernelCommandLine, coldstart.OffFile) }},
 		server:        &peerServer{s},
-		status:        &statusLoop{s},
+		page:          &pageServer{s},
+		status:        &statusLoop{shared: s},
+	}
+	if conf.Console {
+		a.status.issue = statusreport.NewIssue()
 	}
 	s.runner = p.Runner(Store{FindPayload: payloads.findPayload, FindConfig: s.config, FindPinned: payloads.findPinned, ReportProblem: s.reportProblem})
 	return a, nil
@@ -201,7 +207,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.unlock()
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
-		a.server.Run, a.authority.Run,
+		a.server.Run, a.page.Run, a.authority.Run,
 		a.watch.Run, a.mediaScan.Run, a.bundles.Run, a.images.Run, a.runs.Run, a.staging.Run, a.facts.Run, a.health.Run, a.maintenance.Run, a.problemReport.Run, a.status.Run,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { wake(a.wakeImages) }) },
 	} {

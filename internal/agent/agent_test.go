@@ -21,6 +21,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
 	"github.com/refit-dev/refit/internal/agent/host/containerd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -276,7 +277,9 @@ type testNode struct {
 	facts   noFacts
 	place   func(context.Context, string) string
 	// room of every file system; nil is the machine's.
-	room  func(string) (fsutil.Room, error)
+	room func(string) (fsutil.Room, error)
+	// issue is where a configured console is shown.
+	issue *statusreport.Issue
 	agent *Agent
 	stop  func()
 }
@@ -299,6 +302,9 @@ func (n *testNode) start() {
 		n.t.Fatal(err)
 	}
 	a.space.eviction = func() kube.Eviction { return kube.Eviction{} }
+	if n.issue != nil {
+		a.status.issue = n.issue
+	}
 	if n.room != nil {
 		a.space.roomAt = n.room
 	}

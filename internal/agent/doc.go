@@ -21,7 +21,8 @@
 //	maintenanceLoop  work after pinning, cold-start drills
 //	problemLoop      problems of the agent -> status and events
 //	peerServer       serves chunks to peers
-//	statusLoop       state -> status
+//	pageServer       status -> a page on the node, if an address is configured
+//	statusLoop       state -> status, in the API and on the node (package statusreport)
 //
 // authority.Keeper and the container runtime's watch run next to them.
 //
@@ -31,7 +32,8 @@
 //     desired.State never changes after that, so readers keep it without the lock.
 //   - state, what the status reports. Each loop writes its own part through update, which
 //     wakes statusLoop. bundleLoop and imageLoop share the counts of pins; they write them only
-//     if the desired pin set is still the one that they counted.
+//     if the desired pin set is still the one that they counted. watchLoop and statusLoop
+//     share what is known of the API server.
 //
 // The other fields of shared are set by New; their types have locks of their own. So have
 // payloadFinder, configApproval and spaceChecker's cache of digests, which several loops use.

@@ -63,12 +63,15 @@ func (l *mediaLoop) describe(ctx context.Context) {
 		w = &desired.State{}
 	}
 	hold, _ := l.pinsToStore(ctx, w)
+	var stored []string
 	out := l.media.Describe(l.policy(w), func(digest string) (here bundlestore.Availability) {
 		if s := l.library.Shelf(digest); s != nil {
 			here.Missing, here.Total = l.missing(s, hold)
-			here.All = here.Missing == 0 && full(s)
+			if here.All = here.Missing == 0 && full(s); here.All {
+				stored = append(stored, digest)
+			}
 		}
 		return here
 	})
-	l.update(func(s *state) { s.media = out })
+	l.update(func(s *state) { s.media, s.stored = out, stored })
 }

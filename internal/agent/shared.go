@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/peerapi"
 )
@@ -45,6 +46,9 @@ type shared struct {
 	arrivals arrivalStats
 
 	wakes
+
+	// local is the last local status, nil before the first one.
+	local atomic.Pointer[statusreport.Local]
 
 	mu sync.Mutex
 	// want is the desired state: the watch writes it. It never changes in place.

@@ -24,6 +24,12 @@ type state struct {
 	replaced bool
 	// sent is the last status that was written.
 	sent *v1alpha1.NodeUpdateStatus
+	// apiReachedAt is when the API server answered last, to the watch or to the status loop;
+	// apiError is why it does not answer now.
+	apiReachedAt time.Time
+	apiError     string
+	// stored are the bundles in media whose content is all on this node's disk.
+	stored []string
 
 	media       []v1alpha1.Medium // the most important first
 	pins        v1alpha1.PinStatus

@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,11 +16,21 @@ import (
 const debounce = 250 * time.Millisecond
 
 // statusLoop makes the NodeUpdate's status of the state, and writes it.
-type statusLoop struct{ *shared }
+type statusLoop struct {
+	*shared
+	// issue shows the state on the consoles; nil if the configuration does not ask for it.
+	issue *statusreport.Issue
+	// issueFailed: the file of the issue could not be written.
+	issueFailed bool
+}
 
 // Run writes the status: at once after a change of state, progress and heartbeats at
 // intervals.
 func (l *statusLoop) Run(ctx context.Context) {
+	if l.issue != nil {
+		defer l.issue.Remove()
+	}
+	l.restoreReached()
 	var last time.Time
 	pace := l.pace()
 	wait := time.Duration(0)
@@ -41,13 +48,16 @@ func (l *statusLoop) Run(ctx context.Context) {
 		now := time.Now()
 		status := l.status(now).DeepCopy() // it shares parts with the state
 		statusreport.Clean(status)
-		l.writeLocal(status)
+		l.writeLocal(status, now)
 		urgency := l.urgency(status, now.Sub(last), pace)
 		if urgency > 0 {
-			wait = urgency
+			wait = min(urgency, statusreport.LocalInterval)
 			continue
 		}
-		if err := l.publish(ctx, status, now); err != nil {
+		err := l.publish(ctx, status, now)
+		l.recordAnswer(now, err)
+		l.writeLocal(status, now)
+		if err != nil {
 			if !failing { // log once: an API server may be unavailable for minutes
 				l.log.Info("failed to write status; retrying", "error", err)
 			}
@@ -57,7 +67,7 @@ func (l *statusLoop) Run(ctx context.Context) {
 			continue
 		}
 		failing = false
-		last, wait = now, pace.Heartbeat
+		last, wait = now, min(pace.Heartbeat, statusreport.LocalInterval)
 		pace = l.pace()
 	}
 }
@@ -100,18 +110,4 @@ func (l *statusLoop) publish(ctx context.Context, status *v1alpha1.NodeUpdateSta
 	l.state.sent = status
 	l.mu.Unlock()
 	return nil
-}
-
-// writeLocal writes the status to the file that `refit-agent status` reads. Without a cluster, a
-// technician has nothing else.
-func (l *statusLoop) writeLocal(status *v1alpha1.NodeUpdateStatus) {
-	b, err := json.MarshalIndent(map[string]any{"node": l.conf.Node, "status": status}, "", "  ")
-	if err != nil {
-		return
-	}
-	path := filepath.Join(l.conf.RunDir, "status.json")
-	_ = os.MkdirAll(l.conf.RunDir, 0o755)
-	if os.WriteFile(path+".new", b, 0o600) == nil { // only for display: not synced
-		_ = os.Rename(path+".new", path)
-	}
 }

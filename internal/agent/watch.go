@@ -41,6 +41,7 @@ func (l *watchLoop) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case nu := <-latest:
+			l.recordAnswer(time.Now(), nil)
 			l.follow(ctx, nu, latest)
 		}
 	}

@@ -14,6 +14,8 @@ const (
 	PortJoins = 18744
 	// PortStatus is where examples put the status page.
 	PortStatus = 18745
+	// PortNodeStatus is that of the page on a node.
+	PortNodeStatus = 18746
 )
 
 // usedByNodes are ports without which a node does not run: a program of refit that bound

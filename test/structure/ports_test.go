@@ -12,7 +12,7 @@ import (
 
 const portsPage = "../../docs/reference/ports.md"
 
-var ownPorts = map[string]int{"peers": model.PortPeers, "health": model.PortHealth, "metrics": model.PortMetrics, "Cluster API": model.PortClusterAPI, "joins": model.PortJoins, "status page": model.PortStatus}
+var ownPorts = map[string]int{"peers": model.PortPeers, "health": model.PortHealth, "metrics": model.PortMetrics, "Cluster API": model.PortClusterAPI, "joins": model.PortJoins, "status page": model.PortStatus, "page of a node": model.PortNodeStatus}
 
 // No port of refit's is one that another component of the page uses, and the page
 // names refit's own.

@@ -37,10 +37,12 @@ type listener struct {
 var listeners = []listener{
 	{"agent: chunks", model.PortPeers, "the node's address", "HTTPS, TLS 1.3", "keys of spec.peers", "internal/agent/peertransfer/serve.go", "id.Listen("},
 	{"agent: mirror for CRI-O, while images are loaded", 0, "127.0.0.1, 512 to 1023", "HTTP", "clients with the secret path", "internal/agent/host/crio/mirror.go", "listenMirror()"},
+	{"agent: page of the node, off by default", model.PortNodeStatus, "`statusPage`", "HTTP", "every client, without messages", "internal/agent/statusreport/page.go", "func ServePage("},
 	{"controller: health", model.PortHealth, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortHealth"},
 	{"controller: metrics", model.PortMetrics, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortMetrics"},
 	{"controller: Cluster API extension, off by default", model.PortClusterAPI, "`-cluster-api-address`", "HTTPS", "client certificates", "cmd/refit-controller/main.go", `"cluster-api-address", ""`},
 	{"controller: first-boot configuration, off by default", model.PortJoins, "`-join-address`", "HTTPS", "tokens of machines", "cmd/refit-controller/main.go", `"join-address", ""`},
+	{"controller: status page, off by default", model.PortStatus, "`-status-address`", "HTTPS, or HTTP on loopback", "tokens with the right to a path", "cmd/refit-controller/main.go", `"status-address", ""`},
 	{"controller: Go's profiler, off by default", 0, "`-profile-address`", "HTTP", "every client", "cmd/refit-controller/main.go", `"profile-address", "0"`},
 }
 

@@ -63,6 +63,11 @@ type Config struct {
 	// LocalRegistries are image registries at loopback, link-local or metadata addresses
 	// that the agent may ask, as HOST or HOST:PORT; it asks no others there.
 	LocalRegistries []string `json:"localRegistries,omitempty"`
+	// StatusPage is the address of a page with this node's state, HOST or HOST:PORT; empty
+	// for none.
+	StatusPage string `json:"statusPage,omitempty"`
+	// Console shows this node's state above the login prompt of its consoles.
+	Console bool `json:"console,omitempty"`
 
 	// Problems are those that reading the file found.
 	Problems []statefile.Problem `json:"-"`

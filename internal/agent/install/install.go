@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
@@ -408,7 +409,7 @@ func Uninstall(ctx context.Context, o Removal) error {
 // removeFiles removes what Install wrote: the kubelet's drop-in before the binary that it
 // calls.
 func removeFiles(p Places) error {
-	files := []string{p.Binary(), p.config(), agentconfig.LastValidPath(p.config())}
+	files := []string{p.Binary(), p.config(), agentconfig.LastValidPath(p.config()), p.at(statusreport.IssueFile)}
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
@@ -127,6 +128,10 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 	if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t)}); err != nil {
 		t.Fatal(err)
 	}
+	console := p.at(statusreport.IssueFile)
+	if err := fsutil.WriteFile(console, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	foreign := filepath.Join(filepath.Dir(p.config()), "notes")
 	state := filepath.Join(t.TempDir(), "state")
 	for _, f := range []string{foreign, filepath.Join(state, "key.pem")} {
@@ -160,7 +165,7 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 	if err := Uninstall(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]bool{p.Binary(): false, p.kubeletDropin(): false, p.config(): false, state: false, foreign: true, theirs: true, ours: false} {
+	for path, want := range map[string]bool{p.Binary(): false, p.kubeletDropin(): false, p.config(): false, console: false, state: false, foreign: true, theirs: true, ours: false} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: there: %v, want %v", path, err == nil, want)
 		}

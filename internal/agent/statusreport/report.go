@@ -1,13 +1,3 @@
-// Package statusreport decides when a node's agent writes its status.
-//
-// Promise: a change of state is written at once, mere progress seldom, and a heartbeat now
-// and then. The controller of a large cluster asks for fewer heartbeats. There the steps of
-// a run count as progress too. Only its start and its end are written at once, so that
-// thirty thousand nodes write twice for an update and not for every step.
-//
-// Inputs: the status as it is and as it was written last. Output: how long it may
-// wait. Pure. Callers: internal/agent, and the simulated nodes of
-// internal/lab/simulate, which must not write less than real ones.
 package statusreport
 
 import (
