@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -33,6 +32,8 @@ const (
 	exitInternal     = 1
 	exitUsage        = 2
 	exitBlocked      = 3
+	exitInProgress   = 4
+	exitFailed       = 5
 	exitVerification = 6
 )
 
@@ -44,7 +45,9 @@ func main() {
 	err := c.ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(c.ErrOrStderr(), "refit-agent:", err)
+		if !errors.As(err, new(answerError)) {
+			fmt.Fprintln(c.ErrOrStderr(), "refit-agent:", err)
+		}
 		os.Exit(exitCode(err))
 	}
 }
@@ -57,7 +60,10 @@ func exitCode(err error) int {
 	var wrong *install.WrongBundleError
 	var refused *bootimagecheck.RefusedError
 	var undetected undetectedError
+	var answer answerError
 	switch {
+	case errors.As(err, &answer):
+		return answer.code
 	case errors.As(err, &refused), errors.As(err, &undetected):
 		return exitBlocked
 	case errors.As(err, &usage):
@@ -113,8 +119,10 @@ func runCommand(load func() agentconfig.Config, file func() string) *cobra.Comma
 
 The configuration file is YAML with the fields node, kubeconfig, stateDir, runtime,
 address, media (more files and devices to read), devices (more devices to accept
-than removable ones and USB: patterns of names, paths, or all) and noDevices. Flags
-and REFIT_... variables take precedence.`,
+than removable ones and USB: patterns of names, paths, or all) and noDevices. Two
+more show the state of this node: statusPage (HOST or HOST:PORT of a page for
+browsers) and console (true: above the login prompt). Flags and REFIT_... variables
+take precedence.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conf := load()
 			armFailpoints(conf)
@@ -184,25 +192,6 @@ func uninstallCommand(load func() agentconfig.Config) *cobra.Command {
 	c.Flags().BoolVar(&o.Unpin, "unpin", false, "unpin the images that refit pinned")
 	c.Flags().BoolVar(&o.KeepState, "keep-state", false, "keep the state directory")
 	return c
-}
-
-func statusCommand(load func() agentconfig.Config) *cobra.Command {
-	return &cobra.Command{
-		Use: "status", Short: "Print the status of this node's agent, as JSON", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf := load()
-			dir := conf.RunDir
-			if dir == "" {
-				dir = agentconfig.RunDir
-			}
-			b, err := os.ReadFile(filepath.Join(dir, "status.json"))
-			if err != nil {
-				return fmt.Errorf("read the local status: %w; check the agent with `systemctl status refit-agent`", err)
-			}
-			_, err = cmd.OutOrStdout().Write(append(b, '\n'))
-			return err
-		},
-	}
 }
 
 // patience is how long the command reports to the cluster that this machine was refused.
