@@ -91,7 +91,7 @@ func observeNode(conf agentconfig.Config, now time.Time) statusreport.NodeStatus
 		l, more = fromState(conf)
 		found = append(found, more...)
 	}
-	n := statusreport.MakeNodeStatus(l, agentRuns(conf.RunPath("agent.lock")), now)
+	n := statusreport.MakeNodeStatus(l, agentProcess(conf.RunPath("agent.lock"), sinceBoot()), now)
 	n.Problems = append(found, n.Problems...)
 	return n
 }
@@ -132,13 +132,31 @@ func fromState(conf agentconfig.Config) (*statusreport.Local, []explain.Blocker)
 	return l, found
 }
 
-// agentRuns reports whether an agent has its lock. An agent that starts at this very moment may
-// find the lock taken; systemd starts it again.
-func agentRuns(lock string) bool {
+// bootTime is how long an agent may take to start after the machine: it waits for the network.
+const bootTime = 5 * time.Minute
+
+// agentProcess classifies the agent's process by its lock. An agent that starts at this very moment
+// may find the lock taken; systemd starts it again.
+func agentProcess(lock string, sinceBoot time.Duration) string {
 	f, err := os.Open(lock)
+	if errors.Is(err, fs.ErrNotExist) && sinceBoot < bootTime {
+		return statusreport.AgentStarting
+	}
 	if err != nil {
-		return false
+		return statusreport.AgentStopped
 	}
 	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return statusreport.AgentRunning
+	}
+	return statusreport.AgentStopped
+}
+
+// sinceBoot is how long this machine runs.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return bootTime
+	}
+	return time.Duration(t.Nano())
 }

@@ -104,7 +104,10 @@ func TestStatusOfTheReleasedAgent(t *testing.T) {
 	copying := &statusreport.Local{Node: "n1", WrittenAt: time.Now(), APIReachedAt: time.Now().Add(-8*time.Minute - 10*time.Second), APIError: "connection \x1b[31mrefused",
 		Status: &v1alpha1.NodeUpdateStatus{Phase: "Copying", Pins: &v1alpha1.PinStatus{BytesTotal: 100, BytesDone: 41}, Media: []v1alpha1.Medium{{Device: "/dev/sdb", State: v1alpha1.MediumCopying}}}}
 
-	t.Run("a node that was never started", func(t *testing.T) {
+	t.Run("an agent that was never started", func(t *testing.T) {
+		if sinceBoot() < bootTime {
+			t.Skip("this machine started a moment ago, and its agent may still start")
+		}
 		m := newMachine(t, program)
 		m.expect("", exitFailed, "red: refit does not work on this machine: call the administrator.\n", "Node:        n1\n", "does not run. Fix: run systemctl restart refit-agent")
 		if es, err := os.ReadDir(m.dir); err != nil || len(es) != 1 {
@@ -153,6 +156,7 @@ func TestStatusOfTheReleasedAgent(t *testing.T) {
 	})
 	t.Run("a damaged configuration", func(t *testing.T) {
 		m := newMachine(t, program)
+		m.put(m.path("run", "agent.lock"), "")
 		m.put(m.path("agent.yaml"), "runDir: "+m.path("run")+"\nstateDir: "+m.path("state")+"\nquota: 7\n")
 		m.expect("", exitFailed, "AgentConfigInvalid: ", "fix: Correct the file")
 	})
@@ -167,6 +171,30 @@ func TestStatusOfTheReleasedAgent(t *testing.T) {
 	})
 }
 
+// An agent may start late after a boot; its lock shows that it runs.
+func TestAgentProcess(t *testing.T) {
+	lock := filepath.Join(t.TempDir(), "agent.lock")
+	expect := func(name, want string, sinceBoot time.Duration) {
+		t.Helper()
+		if got := agentProcess(lock, sinceBoot); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	expect("a boot", statusreport.AgentStarting, bootTime-1)
+	expect("long after a boot", statusreport.AgentStopped, bootTime)
+	unlock, err := fsutil.Lock(lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("an agent", statusreport.AgentRunning, time.Second)
+	unlock()
+	expect("an agent that died in this boot", statusreport.AgentStopped, time.Second)
+	if unlock, err = fsutil.Lock(lock); err != nil {
+		t.Fatal("the check keeps the lock:", err)
+	}
+	unlock()
+}
+
 // The colours have the exit codes of refit status.
 func TestExitCodeOfAnAnswer(t *testing.T) {
 	for colour, want := range map[string]int{"green": 0, "blue": exitInProgress, "yellow": exitBlocked, "red": exitFailed} {
@@ -178,7 +206,7 @@ func TestExitCodeOfAnAnswer(t *testing.T) {
 		t.Errorf("%d", got)
 	}
 	var b bytes.Buffer
-	if err := writeStatus(&b, "text", statusreport.MakeNodeStatus(&statusreport.Local{}, true, time.Now())); err != nil || b.Len() == 0 {
+	if err := writeStatus(&b, "text", statusreport.MakeNodeStatus(&statusreport.Local{}, statusreport.AgentRunning, time.Now())); err != nil || b.Len() == 0 {
 		t.Error(err)
 	}
 }

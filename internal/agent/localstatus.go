@@ -76,7 +76,7 @@ func (sh *shared) nodeStatus() statusreport.NodeStatus {
 	if local == nil {
 		local = &statusreport.Local{Node: sh.conf.Node}
 	}
-	return statusreport.MakeNodeStatus(local, true, time.Now())
+	return statusreport.MakeNodeStatus(local, statusreport.AgentRunning, time.Now())
 }
 
 // showIssue shows the state on the consoles. It reports a file that cannot be written once.

@@ -15,6 +15,8 @@ const (
 	// AgentHung is an agent whose process exists and that writes no status.
 	AgentHung    = "NotResponding"
 	AgentStopped = "Stopped"
+	// AgentStarting is an agent that has not started since the machine did, a moment ago.
+	AgentStarting = "Starting"
 )
 
 const (
@@ -29,6 +31,8 @@ const (
 	MediumYes  = "yes"
 	MediumNo   = "no"
 	MediumNone = "none" // there is none
+	// MediumUnknown: the agent does not report whether there is one.
+	MediumUnknown = "unknown"
 )
 
 // NodeStatus is what a node reports about itself to people at the machine.
@@ -42,9 +46,9 @@ type NodeStatus struct {
 	// Progress names what Percent is a part of: Copied, Steps or Updated.
 	Progress string `json:"progress,omitempty"`
 	Percent  int    `json:"percent"`
-	// MayPullMedium is yes, no, or none without a medium.
+	// MayPullMedium is yes, no, none without a medium, or unknown without an agent.
 	MayPullMedium string `json:"mayPullMedium"`
-	// Agent is Running, NotResponding or Stopped.
+	// Agent is Running, Starting, NotResponding or Stopped.
 	Agent string `json:"agent"`
 	Phase string `json:"phase,omitempty"`
 	// Step runs now, or failed; StepsDone of StepsTotal are done. Update is the object of the run.
@@ -67,9 +71,9 @@ type NodeStatus struct {
 	Status *v1alpha1.NodeUpdateStatus `json:"status,omitempty"`
 }
 
-// MakeNodeStatus explains a local status. running: the agent's process exists.
-func MakeNodeStatus(l *Local, running bool, now time.Time) NodeStatus {
-	out := NodeStatus{APIVersion: "refit.dev/nodestatus/v1", Kind: "NodeStatus", Node: l.Node, Agent: agentState(l, running, now), MayPullMedium: MediumNone,
+// MakeNodeStatus explains a local status. process is AgentRunning, AgentStarting or AgentStopped.
+func MakeNodeStatus(l *Local, process string, now time.Time) NodeStatus {
+	out := NodeStatus{APIVersion: "refit.dev/nodestatus/v1", Kind: "NodeStatus", Node: l.Node, Agent: agentState(l, process, now),
 		APIReached: l.APIError == "" && !l.APIReachedAt.IsZero(), APIReachedAt: l.APIReachedAt.UTC(), APIError: l.APIError,
 		WrittenAt: l.WrittenAt.UTC(), ReadAt: now.UTC().Truncate(time.Second), Status: l.Status}
 	out.APIReached = out.APIReached && out.Agent == AgentRunning
@@ -85,19 +89,16 @@ func MakeNodeStatus(l *Local, running bool, now time.Time) NodeStatus {
 
 // agentState classifies the agent. A clock that was set forward makes an agent count as hung until it
 // writes again.
-func agentState(l *Local, running bool, now time.Time) string {
-	switch {
-	case !running:
-		return AgentStopped
-	case !l.WrittenAt.IsZero() && now.Sub(l.WrittenAt) > hungAfter:
+func agentState(l *Local, process string, now time.Time) string {
+	if process == AgentRunning && !l.WrittenAt.IsZero() && now.Sub(l.WrittenAt) > hungAfter {
 		return AgentHung
 	}
-	return AgentRunning
+	return process
 }
 
 // machine converts a local status to facts.
 func machine(l *Local, agent string) explain.Machine {
-	m := explain.Machine{Stopped: agent != AgentRunning}
+	m := explain.Machine{Stopped: agent == AgentStopped || agent == AgentHung}
 	if len(l.Approved) > 0 {
 		m.Wanted = l.Approved[0]
 	}
@@ -105,7 +106,7 @@ func machine(l *Local, agent string) explain.Machine {
 		m.Permitted = explain.MachineRun{UID: p.UID, Bundle: p.Bundle, StepsTotal: p.Steps}
 	}
 	s := l.Status
-	if s == nil || s.Phase == "" {
+	if s == nil || s.Phase == "" || agent == AgentStarting {
 		return m
 	}
 	m.Known, m.Phase = true, s.Phase
@@ -148,6 +149,11 @@ func (n *NodeStatus) setTechnician(t explain.Technician) {
 		n.MayPullMedium = MediumYes
 	case explain.MediumStay:
 		n.MayPullMedium = MediumNo
+	default:
+		n.MayPullMedium = MediumNone
+		if n.Agent != AgentRunning || n.Status == nil || n.Status.Phase == "" {
+			n.MayPullMedium = MediumUnknown
+		}
 	}
 }
 

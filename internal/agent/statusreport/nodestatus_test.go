@@ -2,6 +2,7 @@ package statusreport
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
@@ -54,8 +55,8 @@ func (l *Local) run(state v1alpha1.RunState, step string, done int32, reason, me
 	l.Status.Run = &v1alpha1.NodeRunStatus{UID: "u1", State: state, Step: step, StepsDone: done, Reason: reason, Message: message}
 }
 
-// moments of one node; the agent of those in stopped does not run.
-func moments() (all map[string]*Local, stopped []string) {
+// moments of one node, and its agent's process where it does not run.
+func moments() (all map[string]*Local, processes map[string]string) {
 	away := func(l *Local) {
 		l.APIReachedAt, l.APIError = clock.Add(-8*time.Minute), "dial tcp 10.0.0.1:6443: connect: connection refused"
 	}
@@ -130,7 +131,8 @@ func moments() (all map[string]*Local, stopped []string) {
 		"19-silent":         moment("Ready", func(l *Local) { l.WrittenAt = clock.Add(-6 * time.Minute) }),
 		"20-nothing":        {Status: &v1alpha1.NodeUpdateStatus{}},
 		"21-starting-agent": {Node: "worker-1"},
-	}, []string{"18-stopped", "20-nothing"}
+		"23-boot":           {Node: "worker-1", Status: &v1alpha1.NodeUpdateStatus{Phase: "Updating"}},
+	}, map[string]string{"18-stopped": AgentStopped, "20-nothing": AgentStopped, "23-boot": AgentStarting}
 }
 
 func compareGolden(t *testing.T, file string, got []byte) {
@@ -155,9 +157,10 @@ func compareGolden(t *testing.T, file string, got []byte) {
 
 // The text of every moment, and the page of some.
 func TestMoments(t *testing.T) {
-	all, stopped := moments()
+	all, processes := moments()
 	for name, l := range all {
-		n := MakeNodeStatus(l, !contains(stopped, name), clock)
+		process := cmp.Or(processes[name], AgentRunning)
+		n := MakeNodeStatus(l, process, clock)
 		if n.Sentence == "" || n.Colour == "" {
 			t.Errorf("%s has no sentence or no colour: %+v", name, n)
 		}
@@ -168,7 +171,7 @@ func TestMoments(t *testing.T) {
 		compareGolden(t, name+".txt", b.Bytes())
 	}
 	for _, name := range []string{"04-copying", "10-updating-api-away", "11-halted", "13-done"} {
-		compareGolden(t, name+".html", []byte(pageHTML(MakeNodeStatus(all[name], true, clock).Public())))
+		compareGolden(t, name+".html", []byte(pageHTML(MakeNodeStatus(all[name], AgentRunning, clock).Public())))
 	}
 }
 
@@ -203,7 +206,7 @@ func TestMayPullMedium(t *testing.T) {
 			l.Status.Media = append(l.Status.Media, v1alpha1.Medium{State: v1alpha1.MediumCopying})
 		}, MediumNo},
 	} {
-		if got := MakeNodeStatus(moment("Ready", c.change), true, clock).MayPullMedium; got != c.want {
+		if got := MakeNodeStatus(moment("Ready", c.change), AgentRunning, clock).MayPullMedium; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -217,7 +220,7 @@ func TestTextOfHostileNamesIsClean(t *testing.T) {
 	l.Blockers = []model.Blocker{{Reason: attack, Message: attack, Fix: attack}}
 	l.Status.Problems = []v1alpha1.NodeProblem{{Reason: attack, Message: attack, Fix: attack}}
 	var b bytes.Buffer
-	if err := WriteText(text.CleanWriter(&b), MakeNodeStatus(l, true, clock)); err != nil {
+	if err := WriteText(text.CleanWriter(&b), MakeNodeStatus(l, AgentRunning, clock)); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(b.String(), "\x1b\a\r\u202e") {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func get(h http.Handler, method, host, path string) *httptest.ResponseRecorder {
 }
 
 func currently(l *Local) func() NodeStatus {
-	return func() NodeStatus { return MakeNodeStatus(l, true, clock) }
+	return func() NodeStatus { return MakeNodeStatus(l, AgentRunning, clock) }
 }
 
 func TestPageAnswersTwoPathsOnly(t *testing.T) {
@@ -185,7 +186,7 @@ func TestIssue(t *testing.T) {
 	n := MakeNodeStatus(moment("Copying", func(l *Local) {
 		l.copied(410)
 		l.medium(v1alpha1.MediumCopying)
-	}), true, clock)
+	}), AgentRunning, clock)
 	if err := i.Update(n); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +228,7 @@ func TestIssueOnAFullDisk(t *testing.T) {
 	}
 	disktest.Each(t, disktest.Small, func(t *testing.T, f *disktest.FS) {
 		i := &Issue{Path: f.Path("issue.d", "refit.issue")}
-		if err := i.Update(MakeNodeStatus(moment("Copying", nil), true, clock)); err != nil {
+		if err := i.Update(MakeNodeStatus(moment("Copying", nil), AgentRunning, clock)); err != nil {
 			t.Fatal(err)
 		}
 		before, err := os.ReadFile(i.Path)
@@ -235,7 +236,7 @@ func TestIssueOnAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Fill()
-		failed := MakeNodeStatus(moment("Failed", nil), true, clock)
+		failed := MakeNodeStatus(moment("Failed", nil), AgentRunning, clock)
 		if err := i.Update(failed); err == nil {
 			t.Error("a full disk is no error")
 		}
@@ -250,4 +251,26 @@ func TestIssueOnAFullDisk(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 	})
+}
+
+// The real agetty prints the file as it was meant, with the characters that it expands.
+func TestAgettyShowsTheIssue(t *testing.T) {
+	agetty, err := exec.LookPath("agetty")
+	if err != nil {
+		agetty = "/usr/sbin/agetty"
+	}
+	script, errScript := exec.LookPath("script")
+	if _, err := os.Stat(agetty); err != nil || errScript != nil {
+		t.Skip("agetty and script are in Debian's essential packages, and are missing here")
+	}
+	i := &Issue{Path: filepath.Join(t.TempDir(), "refit.issue")}
+	n := MakeNodeStatus(moment("Failed", nil), AgentRunning, clock)
+	n.Sentence += ` C:\n \S`
+	if err := i.Update(n); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(script, "-qec", agetty+" --show-issue --issue-file "+i.Path, "/dev/null").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "refit (red, since 2026-11-26 13:40:00 UTC): "+n.Sentence) {
+		t.Errorf("%v %q", err, out)
+	}
 }

@@ -12,9 +12,10 @@ import (
 
 // mediumLines answer whether the medium may be pulled.
 var mediumLines = map[string]string{
-	MediumYes:  "The USB stick may be pulled: yes",
-	MediumNo:   "The USB stick may be pulled: no",
-	MediumNone: "No USB stick is in this machine",
+	MediumYes:     "The USB stick may be pulled: yes",
+	MediumNo:      "The USB stick may be pulled: no",
+	MediumNone:    "No USB stick is in this machine",
+	MediumUnknown: "The USB stick may be pulled: not known, leave it in the machine",
 }
 
 // WriteText writes a node's status for people. A terminal gets it through a writer that escapes
@@ -61,6 +62,8 @@ func (n *NodeStatus) agentLine() string {
 		return "running; it has not written its status yet"
 	case n.Agent == AgentRunning:
 		return "running"
+	case n.Agent == AgentStarting:
+		return "has not started yet; the machine started a moment ago"
 	case n.Agent == AgentHung:
 		return "does not respond since " + stamp(n.WrittenAt) + fix
 	case n.WrittenAt.IsZero():
@@ -84,7 +87,7 @@ func (n *NodeStatus) stepLine() string {
 func (n *NodeStatus) apiLine() string {
 	switch {
 	case n.Agent != AgentRunning && n.APIReachedAt.IsZero():
-		return "not known, since the agent does not work"
+		return "not known without the agent"
 	case n.Agent != AgentRunning:
 		return "the agent reached it last at " + stamp(n.APIReachedAt)
 	case n.APIReachedAt.IsZero():
