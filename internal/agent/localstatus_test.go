@@ -66,7 +66,7 @@ func hasText(text, want string) string {
 // it was to do before.
 func TestNodeShowsItsStateWithoutTheAPIServer(t *testing.T) {
 	path, h := mediumWith(t, bundletest.Tiny(), 1)
-	n := newTestNode(t, "n1", 17981, path)
+	n := newTestNode(t, "n1", 18011, path)
 	approve(t, h, everything(h), n)
 	n.reported("all is pinned", held)
 	n.stop()
@@ -118,7 +118,7 @@ func TestNodeShowsItsStateWithoutTheAPIServer(t *testing.T) {
 
 // The API server goes while the agent runs: the node records since when, and why.
 func TestNodeRecordsTheLastAnswerOfTheAPIServer(t *testing.T) {
-	n := newTestNode(t, "n1", 17982)
+	n := newTestNode(t, "n1", 18012)
 	n.reported("a status", func(*v1alpha1.NodeUpdateStatus) bool { return true })
 	n.api.mu.Lock()
 	n.api.away = true
@@ -145,7 +145,7 @@ func TestPageAndConsoleFailWithAReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newTestNode(t, "n1", 17983)
+	n := newTestNode(t, "n1", 18013)
 	n.stop()
 	dir := filepath.Join(t.TempDir(), "issue.d")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in place of the directory
@@ -175,7 +175,7 @@ func TestPageAndConsoleFailWithAReason(t *testing.T) {
 
 // An address that is no address, or that a node needs itself, is refused with a reason.
 func TestPageRefusesAnAddress(t *testing.T) {
-	n := newTestNode(t, "n1", 17984)
+	n := newTestNode(t, "n1", 18014)
 	n.stop()
 	n.conf.StatusPage = "127.0.0.1:10250"
 	n.start()

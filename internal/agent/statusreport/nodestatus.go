@@ -109,16 +109,10 @@ func machine(l *Local, agent string) explain.Machine {
 	if s == nil || s.Phase == "" || agent == AgentStarting {
 		return m
 	}
-	m.Known, m.Phase = true, s.Phase
+	m.Known, m.Phase, m.Run = true, s.Phase, machineRun(s.Run, m.Permitted)
 	for _, c := range s.Conditions {
 		if c.Type == v1alpha1.ConditionStalled {
 			m.Stalled, m.Reason = c.Status == "True", c.Reason
-		}
-	}
-	if r := s.Run; r != nil {
-		m.Run = explain.MachineRun{UID: r.UID, State: string(r.State), StepsDone: int(r.StepsDone)}
-		if r.UID == m.Permitted.UID {
-			m.Run.StepsTotal = m.Permitted.StepsTotal
 		}
 	}
 	if p := s.Pins; p != nil {
@@ -128,6 +122,18 @@ func machine(l *Local, agent string) explain.Machine {
 		m.Media = append(m.Media, explain.MachineMedium{State: x.State, Digest: x.Digest, Approved: contains(l.Approved, x.Digest), Whole: contains(l.Stored, x.Digest)})
 	}
 	return m
+}
+
+// machineRun converts a run. Only the permitted one has a known number of steps.
+func machineRun(r *v1alpha1.NodeRunStatus, permitted explain.MachineRun) (out explain.MachineRun) {
+	if r == nil {
+		return out
+	}
+	out = explain.MachineRun{UID: r.UID, State: string(r.State), StepsDone: int(r.StepsDone)}
+	if r.UID == permitted.UID {
+		out.StepsTotal = permitted.StepsTotal
+	}
+	return out
 }
 
 func contains(all []string, digest string) bool {
