@@ -37,6 +37,8 @@ type access struct {
 	client client.Client
 	now    func() time.Time
 	limit  flowcontrol.RateLimiter
+	// roles names the roles that permit a reader.
+	roles string
 
 	mu      sync.Mutex
 	answers map[[sha256.Size]byte]accessAnswer
@@ -48,8 +50,8 @@ type accessAnswer struct {
 	at   time.Time
 }
 
-func newAccess(c client.Client, now func() time.Time) *access {
-	return &access{client: c, now: now, limit: flowcontrol.NewTokenBucketRateLimiter(reviewRate, reviewBurst), answers: map[[sha256.Size]byte]accessAnswer{}}
+func newAccess(c client.Client, now func() time.Time, roles string) *access {
+	return &access{client: c, now: now, roles: roles, limit: flowcontrol.NewTokenBucketRateLimiter(reviewRate, reviewBurst), answers: map[[sha256.Size]byte]accessAnswer{}}
 }
 
 // check returns 200, or the status code and the text of a refusal.
@@ -69,7 +71,7 @@ func (a *access) check(ctx context.Context, token, path string) (code int, why s
 	}
 	code, why, err := a.review(ctx, token, path)
 	if err != nil {
-		return http.StatusServiceUnavailable, "the API server did not check the token: try again; the status page needs the ClusterRole system:auth-delegator"
+		return http.StatusServiceUnavailable, "the API server did not check the token: try again; the controller needs to create TokenReviews and SubjectAccessReviews, which refit install permits"
 	}
 	a.remember(key, accessAnswer{code: code, why: why, at: a.now()})
 	return code, why
@@ -112,9 +114,28 @@ func (a *access) review(ctx context.Context, token, path string) (code int, why 
 		return 0, "", fmt.Errorf("check the rights of a user: %w", err)
 	}
 	if !sar.Status.Allowed {
-		return http.StatusForbidden, fmt.Sprintf("%s may not get %s: bind one of the ClusterRoles refit-status-viewer and refit-status-technician with a ClusterRoleBinding", u.Username, path), nil
+		return http.StatusForbidden, fmt.Sprintf("%s may not get %s: bind %s with a ClusterRoleBinding", u.Username, path, a.roles), nil
 	}
 	return http.StatusOK, "", nil
+}
+
+// TokenGuard answers only requests with a token whose user may get the path: the API server
+// decides. role is the ClusterRole that permits it.
+func TokenGuard(c client.Client, now func() time.Time, path, role string, next http.Handler) http.Handler {
+	a := newAccess(c, now, "the ClusterRole "+role)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
+		defer cancel()
+		code, why := a.check(ctx, tokenOf(r), path)
+		if code == http.StatusOK {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if code == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="refit"`)
+		}
+		http.Error(w, why, code)
+	})
 }
 
 // tokenOf returns the bearer token of a request. Browsers send it as the password of basic
@@ -127,8 +148,8 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(password)
 }
 
-// isLoopback reports whether a host is this machine itself. An empty host is all addresses.
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host is this machine itself. An empty host is all addresses.
+func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

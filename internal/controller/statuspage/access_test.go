@@ -47,7 +47,7 @@ func connect(t *testing.T, cfg *rest.Config) client.Client {
 	return c
 }
 
-// newSite has the rights of the page if they are granted.
+// newSite has the rights of an installed controller if they are granted.
 func newSite(t *testing.T, granted bool) *site {
 	t.Helper()
 	cfg := apitest.Start(t)
@@ -57,14 +57,15 @@ func newSite(t *testing.T, granted bool) *site {
 		t.Fatal(err)
 	}
 	for _, o := range rights {
-		if o.GetKind() == "ClusterRoleBinding" && !granted {
-			continue
-		}
 		if err := s.admin.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("test"), client.ForceOwnership); err != nil {
 			t.Fatal(err)
 		}
 	}
-	own := connect(t, apitest.As(cfg, apitest.ControllerUser, "system:serviceaccounts", "system:serviceaccounts:refit-system"))
+	user := apitest.ControllerUser
+	if !granted {
+		user = "system:serviceaccount:refit-system:other"
+	}
+	own := connect(t, apitest.As(cfg, user, "system:serviceaccounts", "system:serviceaccounts:refit-system"))
 	server := httptest.NewServer(statuspage.New(own, logr.Discard(), statuspage.Options{Address: "127.0.0.1:0"}).Handler())
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -179,7 +180,7 @@ func TestAccess(t *testing.T) {
 func TestAccessWithoutRightsToCheck(t *testing.T) {
 	s := newSite(t, false)
 	code, body := s.get("/", s.token("viewer", "refit-status-viewer"), false)
-	if code != http.StatusServiceUnavailable || !strings.Contains(body, "system:auth-delegator") {
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, "which refit install permits") {
 		t.Errorf("%d %s", code, body)
 	}
 }

@@ -48,7 +48,7 @@ func (o Options) Validate() error {
 	if (o.Certificate == "") != (o.Key == "") {
 		return errors.New("one of -status-certificate and -status-key is missing: set both, or none on a loopback address")
 	}
-	if isLoopback(host) {
+	if IsLoopback(host) {
 		return nil
 	}
 	if o.WithoutToken {
@@ -98,7 +98,7 @@ func New(c client.Client, log logr.Logger, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{options: o, reader: c, access: newAccess(c, o.Now), log: log, streams: make(chan struct{}, maxStreams), interval: streamInterval}
+	return &Server{options: o, reader: c, access: newAccess(c, o.Now, "one of the ClusterRoles refit-status-viewer and refit-status-technician"), log: log, streams: make(chan struct{}, maxStreams), interval: streamInterval}
 }
 
 // NeedLeaderElection is false: any replica serves.
@@ -201,7 +201,7 @@ func (s *Server) guard(path string, next http.HandlerFunc) http.HandlerFunc {
 // name: a page of another site cannot read the answer over a name that leads here.
 func (s *Server) decide(r *http.Request, path string) (code int, why string) {
 	if s.options.WithoutToken {
-		if isLoopback(hostOf(r.Host)) {
+		if IsLoopback(hostOf(r.Host)) {
 			return http.StatusOK, ""
 		}
 		return http.StatusForbidden, "the status page answers under localhost only: open it as http://localhost and its port"
