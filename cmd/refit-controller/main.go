@@ -37,7 +37,8 @@ func run() error {
 	}
 	var o controller.Options
 	flag.StringVar(&o.HealthAddress, "health-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortHealth)), "host:port of /healthz and /readyz, 0 for none")
-	flag.StringVar(&o.MetricsAddress, "metrics-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortMetrics)), "host:port of /metrics, 0 for none")
+	flag.StringVar(&o.MetricsAddress, "metrics-address", net.JoinHostPort("127.0.0.1", strconv.Itoa(model.PortMetrics)), "host:port of /metrics, 0 for none; HTTP on a loopback address, else HTTPS for readers whom the API server permits to get /metrics")
+	flag.StringVar(&o.MetricsCertificate, "metrics-certificate-directory", "", "directory with tls.crt and tls.key of /metrics, read when they change; empty for a certificate that is made at each start")
 	flag.StringVar(&o.ProfileAddress, "profile-address", "0", "host:port of Go's profiler, 0 for none")
 	flag.StringVar(&o.Identity, "identity", identity(), "identity in the leader election, unique per process (default the pod's name; outside a pod the host's name and a random part)")
 	flag.StringVar(&o.ClusterAPI.Address, "cluster-api-address", "", "host:port of the server for Cluster API's in-place update hooks (HTTPS); empty for none")

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
@@ -84,7 +84,10 @@ type Options struct {
 	// HealthAddress, MetricsAddress and ProfileAddress (Go's profiler) as
 	// host:port; empty or "0" means none.
 	HealthAddress, MetricsAddress, ProfileAddress string
-	Log                                           logr.Logger
+	// MetricsCertificate is a directory with tls.crt and tls.key for a MetricsAddress that is
+	// not loopback; without it the controller makes a certificate at each start.
+	MetricsCertificate string
+	Log                logr.Logger
 	// Registry for refit's metrics; nil is the one that MetricsAddress serves.
 	Registry prometheus.Registerer
 	// ClusterAPI says where Cluster API's hooks are answered; without an address
@@ -136,6 +139,9 @@ func (o Options) validate() error {
 	if o.ClusterAPI.Address != "" && o.Without.Has(areas.ClusterAPI) {
 		return fmt.Errorf("-cluster-api-address is set to %s, and -without leaves %s out: take away one of them", o.ClusterAPI.Address, areas.ClusterAPI)
 	}
+	if err := validateMetrics(o); err != nil {
+		return err
+	}
 	return o.StatusPage.Validate()
 }
 
@@ -167,7 +173,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := manager(cfg, scheme, o)
+	mgr, err := manager(cfg, scheme, direct, o)
 	if err != nil {
 		return err
 	}
@@ -231,10 +237,10 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 		n := &corev1.Node{}
 		return n, mgr.GetClient().Get(ctx, client.ObjectKey{Name: name}, n)
 	}
-	if err := mgr.Add(leaderOnly{hs}); err != nil {
+	index := nodeindex.New()
+	if err := errors.Join(mgr.Add(leaderOnly{hs}), registerSiteMetrics(mgr, index, o)); err != nil {
 		return err
 	}
-	index := nodeindex.New()
 	if err := mgr.Add(&NodeRightsGranter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{})}); err != nil {
 		return err
 	}
@@ -261,7 +267,7 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	u := &clusterupdates.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, Now: o.Now,
 		Evictor: &nodedrain.Evictor{Client: mgr.GetClient(), Live: live},
 		Gate:    &gatefacts.Gatherer{Live: live, APIMetrics: apiMetrics, APIAt: clusterfacts.MetricsAt(mgr.GetConfig())},
-		Events:  mgr.GetEventRecorder("refit-controller"), Metrics: clusterupdates.NewMetrics(o.Registry), Servers: o.servers(), Downtime: away}
+		Events:  mgr.GetEventRecorder("refit-controller"), Servers: o.servers(), Downtime: away}
 	if err := u.Setup(mgr, index, times); err != nil {
 		return err
 	}
@@ -332,7 +338,7 @@ func (everyReplica) NeedLeaderElection() bool { return false }
 
 func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
 
-func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager, error) {
+func manager(cfg *rest.Config, scheme *runtime.Scheme, direct client.Client, o Options) (ctrl.Manager, error) {
 	again := true
 	informers, err := nodeUpdates.Informers(cfg)
 	if err != nil {
@@ -351,7 +357,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, o Options) (ctrl.Manager,
 				&corev1.Node{}:         {Transform: slimNode},
 			},
 		},
-		Metrics:                       server.Options{BindAddress: orNone(o.MetricsAddress)},
+		Metrics:                       metricsServer(direct, o),
 		HealthProbeBindAddress:        orNone(""), // probes answer before there is a manager
 		PprofBindAddress:              orNone(o.ProfileAddress),
 		LeaderElectionReleaseOnCancel: true,

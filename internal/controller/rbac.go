@@ -52,6 +52,10 @@ package controller
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:urls=/metrics,verbs=get
 //
+// Metrics: whose token does a reader send, and may that user get /metrics?
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+//
 // Interlocks that pause other controllers while a node is updated, and are removed
 // afterwards: an annotation on the Machine of Cluster API, a budget of Karpenter's
 // NodePool. Clusters without these kinds do not use the rights.

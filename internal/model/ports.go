@@ -5,8 +5,9 @@ package model
 const (
 	// PortPeers is where agents answer each other.
 	PortPeers = 18740
-	// PortHealth and PortMetrics are the controller's, on loopback.
-	PortHealth  = 18741
+	// PortHealth is the controller's, on loopback.
+	PortHealth = 18741
+	// PortMetrics is the controller's: on all addresses where it is installed, on loopback otherwise.
 	PortMetrics = 18742
 	// PortClusterAPI is where manifests and examples put the Cluster API extension.
 	PortClusterAPI = 18743

@@ -60,7 +60,6 @@ type Reconciler struct {
 	Cordoner *nodedrain.Cordoner
 	Gate     *gatefacts.Gatherer
 	Events   events.EventRecorder
-	Metrics  *Metrics
 	// External calls external updaters; set by Setup.
 	External *plans.ExternalUpdaters
 	// Servers restricts the connections to external updaters.
@@ -157,9 +156,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	r.dropUnusedGates()
 	errs = append(errs, r.releaseOrphans(ctx, w), r.unstage(ctx, w), r.writePools(ctx, w))
-	if r.slow.TakeDue("metrics", len(w.nodes), w.now) {
-		r.Metrics.observe(w)
-	}
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
