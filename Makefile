@@ -14,8 +14,9 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab and the tests need these Debian packages; nothing else is installed by hand.
 # The tests show ignition-validate what they make, deploy with ostree and build with buildah; strace cuts its power.
 # conmon, skopeo, pkg-config and libseccomp-dev build and run CRI-O. HAProxy stands before API servers.
+# Prometheus and its promtool check alerts, dashboard and metrics.
 # The tests of file systems make their media with dosfstools, mtools, exfatprogs, exfat-fuse, xorriso, genisoimage and e2fsprogs.
-DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage
+DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage prometheus
 
 .DEFAULT_GOAL := help
 
@@ -134,7 +135,7 @@ deps: ## Install the Debian packages that the lab and the tests need (only what 
 	@missing=""; for p in $(DEBIAN); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" != 0 ]; then echo "missing packages:$$missing; as root run: make deps"; exit 1; fi; \
-	  services=""; for s in docker-registry haproxy; do case "$$missing" in *$$s*) services="$$services $$s"; systemctl mask $$s 2>/dev/null || true;; esac; done; \
+	  services=""; for s in docker-registry haproxy prometheus; do case "$$missing" in *$$s*) services="$$services $$s"; systemctl mask $$s 2>/dev/null || true;; esac; done; \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; code=$$?; \
 	  for s in $$services; do systemctl unmask $$s 2>/dev/null; systemctl disable $$s 2>/dev/null || true; done; \
 	  exit $$code; fi

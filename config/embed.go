@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins status-page alerts offline
+//go:embed crd namespaces rbac admission controller daemonset cluster-api boot-images joins status-page alerts monitoring offline
 var files embed.FS
 
 // imagePlaceholder stands for the image in the files.
@@ -80,8 +80,7 @@ func ClusterAPI() (management, registration, workload []*unstructured.Unstructur
 // none of it.
 func Joins() ([]*unstructured.Unstructured, error) { return load("", "joins") }
 
-// StatusPage returns the rights that the status page needs, and those of its readers. Manifests
-// includes none of it.
+// StatusPage returns the roles of the readers of the status page. Manifests includes none of them.
 func StatusPage() ([]*unstructured.Unstructured, error) { return load("", "status-page") }
 
 // BootImages returns the rights on machine managers and templates of Cluster API,
@@ -122,7 +121,32 @@ func IfNotPresent(version string) ([]*unstructured.Unstructured, error) {
 // Alerts returns rules for the Prometheus operator. Manifests includes none of them.
 func Alerts() ([]*unstructured.Unstructured, error) { return load("", "alerts") }
 
-// AlertsText is the same as a file, with its comments.
+// Monitoring returns how the Prometheus operator finds the controller's metrics. Manifests does not
+// include it.
+func Monitoring() ([]*unstructured.Unstructured, error) {
+	return parse("monitoring/servicemonitor.yaml", "")
+}
+
+// MonitoringText returns Alerts and Monitoring as one file, with their comments.
+func MonitoringText() ([]byte, error) {
+	var out []byte
+	for _, name := range []string{"monitoring/servicemonitor.yaml", "alerts/refit.yaml", "alerts/boot-images.yaml"} {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
+		if len(out) > 0 {
+			out = append(out, "---\n"...)
+		}
+		out = append(out, text...)
+	}
+	return out, nil
+}
+
+// Dashboard returns the dashboard for Grafana.
+func Dashboard() ([]byte, error) { return files.ReadFile("monitoring/dashboard.json") }
+
+// AlertsText is the boot images' part of Alerts as a file, with its comments.
 func AlertsText() ([]byte, error) { return files.ReadFile("alerts/boot-images.yaml") }
 
 func load(image string, dirs ...string) ([]*unstructured.Unstructured, error) {

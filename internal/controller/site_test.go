@@ -59,6 +59,9 @@ type site struct {
 	without areas.Set
 	log     logr.Logger
 	health  string
+	// metrics is where its metrics are served, of registry; without they are not.
+	metrics  string
+	registry prometheus.Registerer
 	// set is how far its wall clock was set ahead, in seconds, without time passing.
 	set atomic.Int64
 }
@@ -179,9 +182,13 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	if log.GetSink() == nil && os.Getenv("REFIT_TEST_LOG") != "" {
 		log = testr.New(s.t)
 	}
+	registry := s.registry
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
 	go func() {
 		defer wg.Done()
-		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: prometheus.NewRegistry(), LocalRegistries: []string{"127.0.0.1"}, LocalServers: []string{"127.0.0.1"},
+		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: registry, MetricsAddress: s.metrics, LocalRegistries: []string{"127.0.0.1"}, LocalServers: []string{"127.0.0.1"},
 			Without: s.without, HealthAddress: s.health, Now: s.now})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)

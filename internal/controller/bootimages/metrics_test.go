@@ -75,6 +75,9 @@ func rules(t *testing.T) []map[string]any {
 	}
 	var out []map[string]any
 	for _, o := range objs {
+		if o.GetName() != "refit-boot-images" {
+			continue
+		}
 		groups, _, _ := unstructured.NestedSlice(o.Object, "spec", "groups")
 		for _, g := range groups {
 			list, _, _ := unstructured.NestedSlice(g.(map[string]any), "rules")
