@@ -171,12 +171,16 @@ func installed() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	monitoring, err := config.Monitoring()
+	if err != nil {
+		return nil, err
+	}
 	joins, err := config.Joins()
 	if err != nil {
 		return nil, err
 	}
 	management, registration, workload, err := config.ClusterAPI()
-	objects = slices.Concat(objects, boot, alerts, joins, workload, management, registration)
+	objects = slices.Concat(objects, boot, alerts, monitoring, joins, workload, management, registration)
 	slices.Reverse(objects)
 	return objects, err
 }
