@@ -73,6 +73,9 @@ func SignPayload(priv ed25519.PrivateKey, payloadType string, payload []byte) (E
 		Signatures: []Signature{{KeyID: KeyID(pub), Sig: ed25519.Sign(priv, preAuth(payloadType, payload))}}}, nil
 }
 
+// ValidKeyID reports whether s has the form of what KeyID returns.
+func ValidKeyID(s string) bool { return keyIDForm.MatchString(s) }
+
 // preAuth is DSSE's pre-authentication encoding: what the key really signs.
 func preAuth(payloadType string, payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
@@ -133,7 +136,7 @@ func decodeSlot(content []byte, want Statement) ([]Envelope, string) {
 			return nil, "a signature over another bundle"
 		}
 		for _, sig := range e.Signatures {
-			if !keyIDForm.MatchString(sig.KeyID) {
+			if !ValidKeyID(sig.KeyID) {
 				return nil, "a key id that is not 16 lower-case hexadecimal digits"
 			}
 		}
