@@ -21,35 +21,32 @@ import (
 // of 64 MiB, encoders, and mapped files that the kernel may drop. The unpacked blobs that one
 // patch needs are on the disk of out meanwhile. progress (may be nil) gets bytes of both bundles.
 func Create(ctx context.Context, base, target *bundlereader.File, out string, progress func(done, total int64)) error {
-	for _, f := range []*bundlereader.File{base, target} {
-		if err := checkBase(f); err != nil {
-			return err
-		}
-	}
-	o, err := newOutput(out)
-	if err != nil {
+	if err := checkBase(base); err != nil {
 		return err
 	}
-	if progress == nil {
-		progress = func(int64, int64) {}
+	c := &creator{ctx: ctx, base: base, target: target, total: base.Header().FileSize()}
+	return c.write(preamble{format: formatVersion, Base: base.Header().Digest}, out, progress)
+}
+
+// CreateFrom writes a delta that makes target, to the file out, without the blobs that a bundle of an
+// inventory has. The content of that bundle is not needed, so there are no patches.
+func CreateFrom(ctx context.Context, s Saving, target *bundlereader.File, out string, progress func(done, total int64)) error {
+	if n := len(target.Header().Metadata.Blobs); len(s.Has) != n {
+		return fmt.Errorf("create delta %s: the saving is of %d blobs, the bundle has %d", out, len(s.Has), n)
 	}
-	c := &creator{ctx: ctx, base: base, target: target, out: o.File, dir: filepath.Dir(out), progress: progress}
-	if err = c.all(); err == nil {
-		err = o.commit()
-	}
-	if err = o.finish(err); err != nil {
-		return fmt.Errorf("create delta %s: %w", out, err)
-	}
-	return nil
+	c := &creator{ctx: ctx, target: target, has: s.Has}
+	return c.write(preamble{format: sameVersion, Base: s.Bundle.Digest}, out, progress)
 }
 
 type creator struct {
 	ctx          context.Context //nolint:containedctx // as long as Create
 	base, target *bundlereader.File
-	out          *os.File
-	dir          string
-	progress     func(done, total int64)
-	done         int64
+	// has are the blobs of the target that the base has, if base is nil.
+	has         []bool
+	out         *os.File
+	dir         string
+	progress    func(done, total int64)
+	done, total int64
 
 	at      int64 // end of out
 	data    hash.Hash
@@ -58,21 +55,46 @@ type creator struct {
 	catalog catalog
 }
 
-func (c *creator) count(n int64) {
-	c.done += n
-	c.progress(c.done, c.base.Header().FileSize()+c.target.Header().FileSize())
+// write writes the delta to the file out.
+func (c *creator) write(pre preamble, out string, progress func(done, total int64)) error {
+	if err := checkBase(c.target); err != nil {
+		return err
+	}
+	o, err := newOutput(out)
+	if err != nil {
+		return err
+	}
+	if progress == nil {
+		progress = func(int64, int64) {}
+	}
+	c.out, c.dir, c.progress = o.File, filepath.Dir(out), progress
+	c.total += c.target.Header().FileSize()
+	if err = c.all(pre); err == nil {
+		err = o.commit()
+	}
+	if err = o.finish(err); err != nil {
+		return fmt.Errorf("create delta %s: %w", out, err)
+	}
+	return nil
 }
 
-func (c *creator) all() error {
+func (c *creator) count(n int64) {
+	c.done += n
+	c.progress(c.done, c.total)
+}
+
+func (c *creator) all(pre preamble) error {
 	h := c.target.Header()
-	pre := preamble{Base: c.base.Header().Digest, Target: h.Digest, Size: h.FileSize()}
+	pre.Target, pre.Size = h.Digest, h.FileSize()
 	c.at = preambleSize
 	var err error
 	if pre.Header, err = c.packed(h.Raw); err != nil {
 		return err
 	}
-	if err := c.learnBase(); err != nil {
-		return err
+	if c.base != nil {
+		if err := c.learnBase(); err != nil {
+			return err
+		}
 	}
 	from := c.at
 	c.data = sha256.New()
@@ -196,12 +218,17 @@ func (c *creator) measure(f *bundlereader.File, blob int, packed string, w io.Wr
 // blob appends what blob i of the target needs.
 func (c *creator) blob(i int) (piece, error) {
 	blob := c.target.Header().Metadata.Blobs[i]
+	if c.has != nil && c.has[i] {
+		return piece{Same: true}, nil
+	}
 	if have, ok := c.inBase[blob.Digest]; ok {
 		return piece{Copy: &have}, nil
 	}
-	p, err := c.patch(i, blob)
-	if err != nil || p != nil {
-		return piece{Patch: p}, err
+	if c.base != nil {
+		p, err := c.patch(i, blob)
+		if err != nil || p != nil {
+			return piece{Patch: p}, err
+		}
 	}
 	whole, err := c.whole(i)
 	return piece{Data: &whole}, err

@@ -10,6 +10,13 @@
 // A blob of the target is a blob of the base, bytes, or a patch of up to four unpacked blobs of the
 // base. A layer in gzip is patched only if Create packed it again to the same bytes.
 //
-// Inputs: bundlereader.File, the path of a delta. Outputs: a file, errors that name the part and
-// what to do. Callers: the CLI. The format is docs/reference/delta-format.md.
+// An Inventory lists the bundles of a site whose bytes are not at hand. CreateFrom leaves out what one
+// of them has. An inventory needs no trust either: Restore refuses a base that does not have what was
+// left out, before it writes anything.
+//
+// Inputs: bundlereader.File, the path of a delta, the bytes of an inventory. Outputs: a file, errors
+// that name the part and what to do. Callers: the CLI. The format is docs/reference/delta-format.md.
+//
+// Size: both ways to make a delta and the one to restore it share its format; an inventory has no
+// other use.
 package bundledelta

@@ -42,12 +42,28 @@ func child(dir string) error {
 	if err := bundledelta.Create(context.Background(), files[0], files[1], filepath.Join(dir, "delta2"), nil); err != nil {
 		return err
 	}
-	d, err := bundledelta.OpenPath(filepath.Join(dir, "delta"))
+	v, err := bundledelta.NewInventory([]bundledelta.InventoryBundle{bundledelta.InventoryOf(files[0].Header())})
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return bundledelta.Restore(context.Background(), files[0], d, filepath.Join(dir, "again"), nil)
+	all, err := v.Savings(files[1])
+	if err != nil {
+		return err
+	}
+	if err := bundledelta.CreateFrom(context.Background(), all[0], files[1], filepath.Join(dir, "delta3"), nil); err != nil {
+		return err
+	}
+	for delta, out := range map[string]string{"delta": "again", "delta3": "again3"} {
+		d, err := bundledelta.OpenPath(filepath.Join(dir, delta))
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if err := bundledelta.Restore(context.Background(), files[0], d, filepath.Join(dir, out), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A kill at any moment leaves no file, or the right one.
@@ -60,10 +76,22 @@ func TestKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	inventory := pair{t.TempDir(), p.old, p.new}
+	for name, b := range map[string][]byte{"old": p.old, "new": p.new} {
+		if err := os.WriteFile(inventory.path(name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inventory.fromInventory(t, bundledelta.InventoryOf(open(t, p.path("old")).Header()))
+	small, err := os.ReadFile(inventory.path("delta"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	killed, complete := 0, 0
 	for run := 0; run < 40 && (killed < 12 || complete == 0); run++ {
-		_ = os.Remove(p.path("again"))
-		_ = os.Remove(p.path("delta2"))
+		for _, name := range []string{"again", "again3", "delta2", "delta3"} {
+			_ = os.Remove(p.path(name))
+		}
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), childVar+"="+p.dir)
 		var out bytes.Buffer
@@ -79,7 +107,7 @@ func TestKill(t *testing.T) {
 		} else if complete++; strings.TrimSpace(out.String()) != "<nil>" {
 			t.Fatalf("run %d: %s", run, out.String())
 		}
-		for name, want := range map[string][]byte{"again": p.new, "delta2": want} {
+		for name, want := range map[string][]byte{"again": p.new, "again3": p.new, "delta2": want, "delta3": small} {
 			if got, err := os.ReadFile(p.path(name)); err == nil && !bytes.Equal(got, want) {
 				t.Fatalf("run %d: %s is there with other bytes", run, name)
 			}
@@ -106,6 +134,8 @@ func (p pair) restoreAgain(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	old, new := similarPair(t, 400000)
 	p := makePair(t, old, new)
+	target := open(t, p.path("new"))
+	nothing := bundledelta.Saving{Bundle: &bundledelta.InventoryBundle{Digest: target.Header().Digest}, Has: make([]bool, len(target.Header().Metadata.Blobs))}
 	disktest.Each(t, disktest.Small, func(t *testing.T, f *disktest.FS) {
 		for _, free := range []int64{100 << 10, 0} {
 			f.FillTo(free)
@@ -116,6 +146,10 @@ func TestFullDisk(t *testing.T) {
 			err = bundledelta.Create(t.Context(), open(t, p.path("old")), open(t, p.path("new")), f.Path("delta"), nil)
 			if err == nil || !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "no space") {
 				t.Errorf("create with %d bytes free: %v", free, err)
+			}
+			err = bundledelta.CreateFrom(t.Context(), nothing, target, f.Path("delta"), nil)
+			if err == nil || !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "no space") {
+				t.Errorf("create by an inventory with %d bytes free: %v", free, err)
 			}
 			for _, name := range []string{"again", "again.partial", "delta", "delta.partial"} {
 				if _, err := os.Stat(f.Path(name)); err == nil {

@@ -104,7 +104,7 @@ func (d *Delta) Size() int64 { return d.pre.fileSize() }
 func (d *Delta) Blob(i int) (cost int64, kind string) {
 	p := d.plan.pieces[i]
 	switch {
-	case p.Copy != nil:
+	case p.Copy != nil, p.Same:
 		kind = KindCopied
 	case p.Patch != nil:
 		kind = KindPatched
@@ -190,7 +190,7 @@ func (d *Delta) decodePlan(lines *bufio.Reader) error {
 		var p piece
 		err := decodeLine(lines, &p)
 		if err == nil {
-			err = p.check()
+			err = p.check(d.pre.format)
 		}
 		if err != nil {
 			return fmt.Errorf("blob %d: %w", i, err)

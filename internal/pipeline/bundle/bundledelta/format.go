@@ -10,11 +10,14 @@ import (
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 const (
-	// formatVersion is the version of the format written here.
+	// formatVersion is the version of the format with patches, sameVersion that of one which names
+	// blobs of the base by their digest alone. This refit reads both.
 	formatVersion = 1
+	sameVersion   = 2
 	// preambleSize is how many bytes come before the first section.
 	preambleSize = 1024
 	// maxPlanSize and maxPlanLine bound the plan in bytes, so that its decoder needs little memory.
@@ -59,7 +62,7 @@ func damaged(part, format string, a ...any) error {
 type TooNewError struct{ Format int }
 
 func (e *TooNewError) Error() string {
-	return fmt.Sprintf("delta has format %d, this refit reads format %d: update refit", e.Format, formatVersion)
+	return fmt.Sprintf("delta has format %d, this refit reads format %d: update refit", e.Format, sameVersion)
 }
 
 // BaseError says that a bundle is not the base of a delta.
@@ -72,6 +75,25 @@ func (e *BaseError) Error() string {
 	return fmt.Sprintf("the delta to bundle %s needs the base %s, found bundle %s: name the right base, or make a delta with --base for this one", e.Target, e.Want, e.Found)
 }
 
+// MissingError says that a base does not have blobs that a delta left out. A delta that was made
+// from a bundle never causes it; a wrong inventory does.
+type MissingError struct {
+	// Base is the digest of the base, Target the header of the bundle that the delta gives.
+	Base   string
+	Target *bundle.Header
+	// Blobs of the target, by their places.
+	Blobs []int
+}
+
+func (e *MissingError) Error() string {
+	var names []string
+	for _, i := range e.Blobs {
+		names = append(names, fmt.Sprintf("%s of %s", e.Target.Metadata.Blobs[i].Digest, e.Target.UserOf(i)))
+	}
+	return fmt.Sprintf("the base %s does not have %s that the delta to bundle %s leaves out: %s. The inventory was wrong: make the full bundle without --have, or a delta with --base",
+		e.Base, text.Count(len(e.Blobs), "blob"), e.Target.Digest, text.FirstOf(names, 5, ", "))
+}
+
 // section is a range of the delta. The sections follow the preamble: header, data, plan.
 type section struct {
 	// Length in the delta, Size of what it unpacks to, Digest of that.
@@ -82,6 +104,8 @@ type section struct {
 
 // preamble is the second line of a delta.
 type preamble struct {
+	// format is the number in the first line.
+	format int
 	// Base and Target are digests of bundles.
 	Base   string `json:"base"`
 	Target string `json:"target"`
@@ -99,7 +123,7 @@ func (p preamble) marshal() []byte {
 	if err != nil {
 		panic(err) // only strings and numbers come here
 	}
-	lines := fmt.Sprintf("%s%d\n%s\n", bundlereader.DeltaMagic, formatVersion, line)
+	lines := fmt.Sprintf("%s%d\n%s\n", bundlereader.DeltaMagic, p.format, line)
 	lines += bundle.DigestOf([]byte(lines)) + "\n"
 	return append([]byte(lines), make([]byte, preambleSize-len(lines))...)
 }
@@ -121,9 +145,10 @@ func parsePreamble(b []byte) (preamble, error) {
 	if err != nil || format < 1 {
 		return p, damaged("first line", "no format number")
 	}
-	if format > formatVersion {
+	if format > sameVersion {
 		return p, &TooNewError{format}
 	}
+	p.format = format
 	line, _, _ := strings.Cut(rest, "\n")
 	if err := json.Unmarshal([]byte(line), &p); err != nil {
 		return p, &DamagedError{Part: "second line", Found: "cannot be decoded", Err: err}
@@ -175,6 +200,8 @@ type planHead struct {
 type piece struct {
 	// Copy is a blob of the base with the same bytes.
 	Copy *int `json:"copy,omitempty"`
+	// Same is true if the base has the blob; the delta does not know at which place.
+	Same bool `json:"same,omitempty"`
 	// Data is the length of a zstd stream of the blob's bytes.
 	Data *int64 `json:"data,omitempty"`
 	// Patch makes the blob of blobs of the base.
@@ -231,11 +258,12 @@ func (p *patch) oldSize() int64 {
 	return n
 }
 
-var errPiece = errors.New("wants one of copy, data and patch")
+var errPiece = errors.New("wants one of copy, same, data and patch")
 
-func (p piece) check() error {
+// check checks a piece of a delta of a format.
+func (p piece) check(format int) error {
 	set := 0
-	for _, is := range []bool{p.Copy != nil, p.Data != nil, p.Patch != nil} {
+	for _, is := range []bool{p.Copy != nil, p.Same, p.Data != nil, p.Patch != nil} {
 		if is {
 			set++
 		}
@@ -243,6 +271,8 @@ func (p piece) check() error {
 	switch {
 	case set != 1:
 		return errPiece
+	case p.Same && format < sameVersion:
+		return fmt.Errorf("same is of format %d, the delta has format %d", sameVersion, format)
 	case p.Copy != nil && *p.Copy < 0:
 		return fmt.Errorf("blob %d", *p.Copy)
 	case p.Data != nil:

@@ -162,6 +162,9 @@ func TestHostileDeltas(t *testing.T) {
 		"a plan with lines more":       {func(_ *testing.T, f *forged) { f.plan = append(f.plan, bytes.Repeat([]byte("{}\n"), 1<<20)...) }, "more lines than blobs"},
 		"a large zstd window":          {func(t *testing.T, f *forged) { packLarge(t, f) }, "window size exceeded"},
 		"two kinds in one piece":       {func(t *testing.T, f *forged) { f.edit(t, patched, func(p *piece) { zero := 0; p.Copy = &zero }) }, "wants one of"},
+		"same in a delta of format 1":  {func(t *testing.T, f *forged) { f.edit(t, patched, func(p *piece) { *p = piece{Same: true} }) }, "same is of format 2"},
+		"same and a copy":              {func(t *testing.T, f *forged) { sameBlob(t, f, 1, piece{Same: true, Copy: new(int)}) }, "wants one of"},
+		"same of a blob of the target": {func(t *testing.T, f *forged) { sameBlob(t, f, patched, piece{Same: true}) }, "does not have 1 blob that the delta"},
 		"no kind":                      {func(t *testing.T, f *forged) { f.edit(t, patched, func(p *piece) { p.Patch = nil }) }, "wants one of"},
 		"a copy of another blob":       {func(t *testing.T, f *forged) { copyOf(t, f, 1) }, "is not blob 1 of the base"},
 		"a copy of no blob":            {func(t *testing.T, f *forged) { copyOf(t, f, 1<<40) }, "of the base"},
@@ -216,6 +219,15 @@ func copyOf(t *testing.T, f *forged, blob int) {
 	f.edit(t, patched, func(p *piece) {
 		f.data = f.data[:int64(len(f.data))-p.length()]
 		*p = piece{Copy: &blob}
+	})
+}
+
+// sameBlob makes a delta of format 2 of it, with a piece in the place of another one.
+func sameBlob(t *testing.T, f *forged, blob int, same piece) {
+	f.pre.format = sameVersion
+	f.edit(t, blob, func(p *piece) {
+		f.data = f.data[:int64(len(f.data))-p.length()]
+		*p = same
 	})
 }
 
@@ -303,7 +315,7 @@ func verify(b []byte) error {
 func TestNewerFormat(t *testing.T) {
 	t.Parallel()
 	var tooNew *TooNewError
-	if _, err := parsePreamble([]byte(bundlereader.DeltaMagic + "2\n{}\n")); !errors.As(err, &tooNew) {
+	if _, err := parsePreamble([]byte(bundlereader.DeltaMagic + "3\n{}\n")); !errors.As(err, &tooNew) {
 		t.Error(err)
 	}
 }

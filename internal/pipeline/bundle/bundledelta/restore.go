@@ -19,7 +19,8 @@ import (
 
 // Restore makes the target of a delta of its base, in the file out. The file gets its name when
 // all its bytes are verified and on disk. progress (may be nil) gets bytes of the target.
-// Errors: *BaseError, *DamagedError, *bundlewriter.SpaceError, *bundle.CorruptError of the base.
+// Errors: *BaseError, *MissingError, *DamagedError, *bundlewriter.SpaceError, *bundle.CorruptError of
+// the base.
 func Restore(ctx context.Context, base *bundlereader.File, d *Delta, out string, progress func(done, total int64)) error {
 	if found := base.Header().Digest; found != d.Base() {
 		return &BaseError{Found: found, Want: d.Base(), Target: d.target.Digest}
@@ -27,7 +28,8 @@ func Restore(ctx context.Context, base *bundlereader.File, d *Delta, out string,
 	if err := checkBase(base); err != nil {
 		return err
 	}
-	if err := checkRefs(base.Header(), d); err != nil {
+	pieces, err := resolve(base.Header(), d)
+	if err != nil {
 		return err
 	}
 	if err := checkRoom(out, d.target.FileSize()+d.SpoolSize()); err != nil {
@@ -40,7 +42,7 @@ func Restore(ctx context.Context, base *bundlereader.File, d *Delta, out string,
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
-	r := &restorer{ctx: ctx, base: base, d: d, out: o.File, dir: filepath.Dir(out), progress: progress}
+	r := &restorer{ctx: ctx, base: base, d: d, pieces: pieces, out: o.File, dir: filepath.Dir(out), progress: progress}
 	err = r.all()
 	r.drop()
 	if err == nil {
@@ -52,21 +54,45 @@ func Restore(ctx context.Context, base *bundlereader.File, d *Delta, out string,
 	return nil
 }
 
-// checkRefs checks that the base has the blobs that the delta names.
-func checkRefs(base *bundle.Header, d *Delta) error {
+// resolve checks that the base has the blobs that the delta names. It returns the plan with the
+// places of blobs that the delta names by digest.
+func resolve(base *bundle.Header, d *Delta) ([]piece, error) {
 	blobs := base.Metadata.Blobs
-	for i, p := range d.plan.pieces {
+	place := make(map[string]int, len(blobs))
+	for i, b := range blobs {
+		place[b.Digest] = i
+	}
+	pieces := slices.Clone(d.plan.pieces)
+	var missing []int
+	for i, p := range pieces {
 		switch {
+		case p.Same:
+			at, ok := place[d.target.Metadata.Blobs[i].Digest]
+			if !ok {
+				missing = append(missing, i)
+			}
+			pieces[i] = piece{Copy: &at}
 		case p.Copy != nil:
 			if *p.Copy >= len(blobs) || blobs[*p.Copy].Digest != d.target.Metadata.Blobs[i].Digest {
-				return damaged("plan", "blob %d is not blob %d of the base", i, *p.Copy)
+				return nil, damaged("plan", "blob %d is not blob %d of the base", i, *p.Copy)
 			}
 		case p.Patch != nil:
-			for _, r := range p.Patch.Refs {
-				if r.Blob >= len(blobs) || r.Packed == "" && r.Size != blobs[r.Blob].Size {
-					return damaged("plan", "blob %d needs a blob %d of %d bytes, the base has none", i, r.Blob, r.Size)
-				}
+			if err := checkRefs(blobs, i, p.Patch.Refs); err != nil {
+				return nil, err
 			}
+		}
+	}
+	if missing != nil {
+		return nil, &MissingError{Base: base.Digest, Target: d.target, Blobs: missing}
+	}
+	return pieces, nil
+}
+
+// checkRefs checks that the base has the blobs that the patch of blob i uses.
+func checkRefs(base []bundle.Blob, i int, refs []ref) error {
+	for _, r := range refs {
+		if r.Blob >= len(base) || r.Packed == "" && r.Size != base[r.Blob].Size {
+			return damaged("plan", "blob %d needs a blob %d of %d bytes, the base has none", i, r.Blob, r.Size)
 		}
 	}
 	return nil
@@ -76,6 +102,7 @@ type restorer struct {
 	ctx      context.Context
 	base     *bundlereader.File
 	d        *Delta
+	pieces   []piece // of d, without those that name no place
 	out      *os.File
 	dir      string
 	progress func(done, total int64)
@@ -114,7 +141,7 @@ func (r *restorer) blob(i int) error {
 		return err
 	}
 	w := newBlobWriter(r, i)
-	p := r.d.plan.pieces[i]
+	p := r.pieces[i]
 	var err error
 	switch {
 	case p.Copy != nil:
