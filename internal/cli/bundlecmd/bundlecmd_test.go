@@ -35,7 +35,7 @@ func refit(t *testing.T, args ...string) result {
 func refitWith(t *testing.T, a *inputs.Access, args ...string) result {
 	t.Helper()
 	root := &cobra.Command{Use: "refit", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(New(a), NewKeys())
+	root.AddCommand(New(a), NewInventory(a), NewKeys())
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errOut)

@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundledelta"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/render"
 	"github.com/refit-dev/refit/internal/text"
@@ -82,13 +83,18 @@ The next run with the same sources continues an interrupted one.
 --base OLD writes a delta: a small file for sites that have the bundle OLD. There refit bundle restore makes the full bundle of
 both, bit by bit as without --base. The digest and the signature are those of the full bundle. Nodes take only full bundles.
 The command makes the full bundle in FILE` + fullSuffix + ` first, and removes it when the delta is complete. Of a bundle that you have,
-the source bundle:FILE makes the same bundle again, if its name, version, groups and key are given again.`
+the source bundle:FILE makes the same bundle again, if its name, version, groups and key are given again.
+
+--have INVENTORY writes a delta too, without the old bundle at hand: it leaves out blobs that the site has, by a file of
+refit inventory. Of the bundles in it the command takes the one with the most bytes, and prints what it leaves out. The site
+restores with that bundle as OLD. Other blobs are whole, so --base makes a smaller delta. --pub verifies the inventory.`
 
 type createFlags struct {
 	output, key, format string
 	unsigned            bool
 	groups              []string
-	base                string
+	base, have          string
+	pubs                []string
 	policy              string
 	lint                lintFlags
 	tracks              trackSources
@@ -108,7 +114,8 @@ func newCreate(a *inputs.Access) *cobra.Command {
 		Long:  createLong,
 		Example: "  refit bundle create --output k8s.bundle --key refit.key kubernetes:v1.36.3 --kubernetes-from release --kubernetes-images docker://mirror.example/k8s\n" +
 			"  refit bundle create --output k8s.bundle --key refit.key oci:images payload:kubelet=bin/kubelet payload:kubeadm=bin/kubeadm\n" +
-			"  refit bundle create --base old.bundle --output k8s.delta --key refit.key kubernetes:v1.36.3",
+			"  refit bundle create --base old.bundle --output k8s.delta --key refit.key kubernetes:v1.36.3\n" +
+			"  refit bundle create --have site.inventory --output k8s.delta --key refit.key kubernetes:v1.36.3",
 		RunE: func(c *cobra.Command, sources []string) error { return f.run(c, sources) },
 	}
 	fl := c.Flags()
@@ -133,14 +140,22 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	f.cluster.addTags(fl)
 	f.lint.add(fl)
 	fl.StringVar(&f.base, "base", "", "bundle that the site has: write a delta, of which refit bundle restore makes the full bundle there")
+	fl.StringVar(&f.have, "have", "", "inventory of the site (refit inventory): write a delta without the blobs that the site has")
+	fl.StringArrayVar(&f.pubs, "pub", nil, "public key (refit.pub) of which the inventory must have a signature; may be repeated, one is enough")
 	return c
 }
 
 func (f *createFlags) run(c *cobra.Command, sources []string) error {
-	if err := f.check(); err != nil {
+	err := f.check()
+	if err != nil {
 		return err
 	}
-	var err error
+	var have *bundledelta.SignedInventory
+	if f.have != "" {
+		if have, err = readInventory(f.have, f.pubs, c.ErrOrStderr()); err != nil {
+			return err
+		}
+	}
 	if f.opts.Sources, err = f.expand(c, sources); err != nil {
 		return withExitCode(err)
 	}
@@ -153,16 +168,8 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	}
 	// What is copied is not on the heap: to collect often costs little and keeps refit small.
 	defer debug.SetGCPercent(debug.SetGCPercent(createGC))
-	if f.base != "" {
-		base, err := openBundle(f.base)
-		if err != nil {
-			return err
-		}
-		defer base.Close()
-		if _, err := f.write(c, f.output+fullSuffix); err != nil {
-			return err
-		}
-		return f.createDelta(c, base, f.output+fullSuffix)
+	if f.base != "" || have != nil {
+		return f.delta(c, have)
 	}
 	h, err := f.write(c, f.output)
 	if err != nil {
@@ -172,6 +179,26 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 		return printf(c, "%s\n", h.Digest)
 	}
 	return render.Value(c.OutOrStdout(), f.format, viewOf(h))
+}
+
+// delta writes a delta from --base, or from a bundle of the inventory.
+func (f *createFlags) delta(c *cobra.Command, have *bundledelta.SignedInventory) error {
+	full := f.output + fullSuffix
+	if have != nil {
+		if _, err := f.write(c, full); err != nil {
+			return err
+		}
+		return f.createFromInventory(c, have, full)
+	}
+	base, err := openBundle(f.base)
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	if _, err := f.write(c, full); err != nil {
+		return err
+	}
+	return f.createDelta(c, base, full)
 }
 
 // write writes the full bundle to a path.
@@ -228,6 +255,10 @@ func (f *createFlags) check() error {
 		return console.UsageErrorf("--key KEY is missing: create one with refit keys generate --out DIR, or use --unsigned")
 	case f.key != "" && f.unsigned:
 		return console.UsageErrorf("--key and --unsigned exclude each other")
+	case f.base != "" && f.have != "":
+		return console.UsageErrorf("--base and --have exclude each other: --base makes the smaller delta if you have the old bundle")
+	case len(f.pubs) > 0 && f.have == "":
+		return console.UsageErrorf("--pub is for --have INVENTORY: it names a key that signed the inventory")
 	}
 	if err := console.CheckOutput(f.format); err != nil {
 		return err

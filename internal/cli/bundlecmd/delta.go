@@ -143,12 +143,13 @@ func openDelta(path string) (*bundledelta.Delta, error) {
 // withDeltaExit gives an error of a delta its exit code.
 func withDeltaExit(err error) error {
 	var (
-		bad    *bundledelta.DamagedError
-		base   *bundledelta.BaseError
-		tooNew *bundledelta.TooNewError
+		bad     *bundledelta.DamagedError
+		base    *bundledelta.BaseError
+		missing *bundledelta.MissingError
+		tooNew  *bundledelta.TooNewError
 	)
 	switch {
-	case errors.As(err, &bad), errors.As(err, &base):
+	case errors.As(err, &bad), errors.As(err, &base), errors.As(err, &missing):
 		return console.WithExit(console.ExitVerification, err)
 	case errors.As(err, &tooNew):
 		return console.WithExit(console.ExitBlocked, err)
@@ -163,8 +164,16 @@ func (f *createFlags) createDelta(c *cobra.Command, base *bundlereader.File, ful
 		return err
 	}
 	defer target.Close()
+	m := base.Header().Metadata
+	return f.finishDelta(c, full, m.Name+" "+m.Version, func(progress func(done, total int64)) error {
+		return bundledelta.Create(c.Context(), base, target, f.output, progress)
+	})
+}
+
+// finishDelta writes a delta by create, removes the full bundle and prints the result.
+func (f *createFlags) finishDelta(c *cobra.Command, full, needs string, create func(progress func(done, total int64)) error) error {
 	bar := newProgress(c.ErrOrStderr(), "comparing")
-	err = bundledelta.Create(c.Context(), base, target, f.output, bar.set)
+	err := create(bar.set)
 	bar.finish(err == nil)
 	if err != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "the full bundle is in %s\n", full)
@@ -178,8 +187,7 @@ func (f *createFlags) createDelta(c *cobra.Command, base *bundlereader.File, ful
 		return err
 	}
 	defer d.Close()
-	m := base.Header().Metadata
-	fmt.Fprintf(c.ErrOrStderr(), "%s: delta to %s %s, %s; needs %s %s\n", f.output, d.Target().Metadata.Name, d.Target().Metadata.Version, share(d), m.Name, m.Version)
+	fmt.Fprintf(c.ErrOrStderr(), "%s: delta to %s %s, %s; needs %s\n", f.output, d.Target().Metadata.Name, d.Target().Metadata.Version, share(d), needs)
 	if console.IsTable(f.format) {
 		return printf(c, "%s\n", d.Target().Digest)
 	}
@@ -194,6 +202,9 @@ func newRestore() *cobra.Command {
 		Long: `Make the full bundle from a delta and the bundle that it was made for, and print its digest. The new file is the bundle that
 refit bundle create --base compared, bit by bit, with its signatures. It gets its name when every byte of it is verified
 and on disk. With --pub or --digest, the command first checks that the new bundle is trusted.
+
+A delta of refit bundle create --have names its base by the inventory. If OLD does not have a blob that the delta leaves out,
+the command names it and writes nothing.
 
 The disk of NEW needs room for NEW, and for the largest unpacked blob that is patched.
 OLD is a bundle file or device. ` + mediaHelp,

@@ -1,4 +1,4 @@
-// Package bundlecmd is `refit bundle ...` and `refit keys ...`: creating,
+// Package bundlecmd is `refit bundle ...`, `refit inventory` and `refit keys ...`: creating,
 // inspecting, verifying, signing, writing and serving bundles.
 //
 // Promise: standard output carries only the answer (a digest, a table, JSON);
