@@ -53,6 +53,17 @@ const (
 	LocalCopyDiscard LocalCopy = "Discard"
 )
 
+// PinScope is which images of a bundle a node pins.
+// +kubebuilder:validation:Enum=Needed;All
+type PinScope string
+
+const (
+	// PinNeeded leaves out what only nodes with another role start.
+	PinNeeded PinScope = "Needed"
+	// PinAll is every image of the bundle.
+	PinAll PinScope = "All"
+)
+
 // PinnedImageSetSpec is which images which nodes pin.
 type PinnedImageSetSpec struct {
 	// NodeSelector picks the nodes by label; empty means every node.
@@ -72,7 +83,8 @@ type PinnedImageSetSpec struct {
 	// credentials. They pin them when their kubelet has fetched them.
 	// +optional
 	ByKubelet bool `json:"byKubelet,omitempty"`
-	// AllOfBundle pins every image of the bundle, without listing them.
+	// AllOfBundle pins what nodes need of the bundle, without listing the images: workers
+	// leave out the group control-plane, unless pinImages of their UpdatePool is All.
 	// +optional
 	AllOfBundle bool `json:"allOfBundle,omitempty"`
 	// LocalCopy is whether nodes keep a copy of the images' blobs next to the runtime's

@@ -105,6 +105,11 @@ type UpdatePoolSpec struct {
 	// after a power cut; Discard saves the room. Empty is Keep.
 	// +optional
 	LocalCopy LocalCopy `json:"localCopy,omitempty"`
+	// PinImages is which images of a bundle the pool's nodes pin. Needed leaves out the group
+	// control-plane on workers. With All, workers pin it too, and can send it to a
+	// control-plane node that lost its disk. Empty is Needed.
+	// +optional
+	PinImages PinScope `json:"pinImages,omitempty"`
 	// KeepReleases is how many older releases nodes keep for a rollback. When an update of
 	// the whole cluster is complete, its nodes have soaked, and nodes remove the images
 	// and node binaries of releases before those. The largest number of all pools counts,

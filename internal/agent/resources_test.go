@@ -91,7 +91,7 @@ func TestTheControllerReadsResourcesFromAnAgent(t *testing.T) {
 	if p, err := f.File(ctx, h.Digest, bundle.PayloadResources, most); p != nil || !errors.Is(err, bundlefiles.ErrNotYet) {
 		t.Fatalf("before any node has the bundle: %v, %v", p, err)
 	}
-	approve(t, h, pin.FromBundle(h, platform()), n)
+	approve(t, h, pin.FromBundle(h, pin.Needs{Platform: platform(), ControlPlane: true}), n)
 	n.reported("everything held", held)
 	allowController(n, f)
 	var p *bundlefiles.File

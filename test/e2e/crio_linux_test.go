@@ -118,12 +118,12 @@ func images(t *testing.T, s *scenario.Scenario, node string) []cri.Image {
 	return all
 }
 
-// holdsAll: every image of the bundle is there under tag and original digest, and
-// is pinned.
+// holdsAll: every image of the bundle that the node needs is there under tag and original
+// digest, and is pinned.
 func holdsAll(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle) {
 	t.Helper()
-	have := images(t, s, node)
-	for name, digest := range b.Images {
+	have, needed := images(t, s, node), s.Needed(b, node)
+	for name, digest := range needed {
 		repository := name[:strings.LastIndexByte(name, ':')]
 		if !slices.ContainsFunc(have, func(i cri.Image) bool {
 			return slices.Contains(i.Tags, name) && slices.Contains(i.Digests, repository+"@"+digest) && i.Pinned
@@ -131,7 +131,7 @@ func holdsAll(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle
 			t.Errorf("node %s (%s) does not hold and pin %s with digest %s", node, s.Lab.Runtime(node), name, digest)
 		}
 	}
-	t.Logf("node %s (%s): %d images of the bundle looked for among %d", node, s.Lab.Runtime(node), len(b.Images), len(have))
+	t.Logf("node %s (%s): %d images of the bundle looked for among %d", node, s.Lab.Runtime(node), len(needed), len(have))
 }
 
 // nothingLikeARegistry: the agent listens where nodes give each other chunks, and

@@ -107,7 +107,7 @@ func TestDrill(t *testing.T) {
 		must(t, err)
 		must(t, json.Unmarshal([]byte(r.Stdout), &result.Run))
 		p := result.Run.LastStart
-		if r.Code != 0 || result.Run.Proof == nil || p == nil || int(p.Restored) != len(b.Images) || p.Compared == 0 || p.Missing > 0 {
+		if r.Code != 0 || result.Run.Proof == nil || p == nil || int(p.Restored) != len(s.Needed(b, "n2")) || p.Compared == 0 || p.Missing > 0 {
 			t.Errorf("exit code %d: %s", r.Code, r.Stdout)
 		}
 		holdsAll(t, s, "n2", b)
@@ -258,8 +258,9 @@ func powerGoes(t *testing.T, s *scenario.Scenario, b scenario.Bundle) (map[strin
 		}
 		holdsAll(t, s, node, b)
 	}
-	if len(reports["n2"].Restored) != len(b.Images) || len(reports["n3"].Restored) != len(b.Images) || len(reports["n1"].Damage) == 0 {
-		t.Errorf("restored %d and %d of %d images, %d damages", len(reports["n2"].Restored), len(reports["n3"].Restored), len(b.Images), len(reports["n1"].Damage))
+	needed := len(s.Needed(b, "n2"))
+	if len(reports["n2"].Restored) != needed || len(reports["n3"].Restored) != needed || len(reports["n1"].Damage) == 0 {
+		t.Errorf("restored %d and %d of %d images, %d damages", len(reports["n2"].Restored), len(reports["n3"].Restored), needed, len(reports["n1"].Damage))
 	}
 	return reports, ready
 }

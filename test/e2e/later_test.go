@@ -65,7 +65,7 @@ func TestNodesThatComeLater(t *testing.T) {
 	step(t, "a node whose disk was replaced is reported, and filled again before it takes pods", func(t *testing.T) {
 		must(t, s.Exec(ctx, "n4", "systemctl", "stop", "refit-agent"))
 		must(t, s.Exec(ctx, "n4", "rm", "-rf", "/var/lib/refit"))
-		for name := range b.Images {
+		for name := range s.Needed(b, "n4") {
 			must(t, s.RemoveImage(ctx, "n4", name))
 		}
 		must(t, s.Exec(ctx, "n4", "systemctl", "start", "refit-agent"))
@@ -155,7 +155,7 @@ func notPinned(t *testing.T, s *scenario.Scenario, b scenario.Bundle, node strin
 	defer c.Close()
 	all, err := c.Images(t.Context())
 	must(t, err)
-	for name, digest := range b.Images {
+	for name, digest := range s.Needed(b, node) {
 		ok := false
 		for _, i := range all {
 			ok = ok || i.Pinned && slices.Contains(i.Tags, name) && slices.ContainsFunc(i.Digests, func(d string) bool { return strings.HasSuffix(d, "@"+digest) })

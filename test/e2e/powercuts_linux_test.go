@@ -176,7 +176,7 @@ func (p *powerCuts) killWhileLoading(node string) {
 			p.arm(node, points[i+1])
 		}
 		if !fired {
-			if n, _ := p.held(node); n == len(p.b.Images) {
+			if n, _ := p.held(node); n == len(p.s.Needed(p.b, node)) {
 				break // the load was over before
 			}
 			continue
@@ -269,7 +269,8 @@ func (p *powerCuts) converge(node string) {
 	began := time.Now()
 	eventually(p.t, 5*time.Minute, node+" holds and pins everything", func() (bool, string) {
 		n, err := p.held(node)
-		return n == len(p.b.Images), fmt.Sprintf("%d of %d, %v", n, len(p.b.Images), err)
+		needed := len(p.s.Needed(p.b, node))
+		return n == needed, fmt.Sprintf("%d of %d, %v", n, needed, err)
 	})
 	last := &p.points[len(p.points)-1]
 	last.Waited = time.Since(began).Seconds()
@@ -289,7 +290,7 @@ func (p *powerCuts) held(node string) (n int, err error) {
 	}
 	defer c.Close()
 	have, err := c.Images(p.t.Context())
-	for name, digest := range p.b.Images {
+	for name, digest := range p.s.Needed(p.b, node) {
 		if slices.ContainsFunc(have, func(i cri.Image) bool {
 			return i.Pinned && slices.Contains(i.Tags, name) && slices.Contains(i.Digests, name[:strings.LastIndexByte(name, ':')]+"@"+digest)
 		}) {

@@ -159,6 +159,7 @@ func (f *createFlags) run(c *cobra.Command, sources []string) error {
 	if f.opts.Sources, err = f.expand(c, sources); err != nil {
 		return withExitCode(err)
 	}
+	f.opts.Groups = append(f.opts.Groups, f.objects.groups()...)
 	f.opts.Warn = func(s string) { fmt.Fprintln(c.ErrOrStderr(), "warning: "+s) }
 	if err := f.lint.read(c); err != nil {
 		return err

@@ -154,15 +154,15 @@ spec:
 // The images of manifests, a kustomization and a chart are in the bundle with their names and
 // digests, each once; candidates are printed and left out.
 func TestCreateFromObjects(t *testing.T) {
-	host := chartRegistry(t, "app:1", "init:1", "more:2")
+	host := chartRegistry(t, "app:1", "init:1", "more:2", "kube-apiserver:1", "kube-scheduler:1")
 	t.Chdir(t.TempDir())
 	writeTree(t, app)
 	writeTree(t, map[string]string{
 		"kust/kustomization.yaml": "resources: [pod.yaml]\nimages: [{name: some, newName: " + host + "/app, newTag: \"1\"}]\n",
 		"kust/pod.yaml":           "apiVersion: v1\nkind: Pod\nmetadata: {name: k}\nspec: {containers: [{name: k, image: some}]}\n",
-		"m.yaml":                  "apiVersion: v1\nkind: Pod\nmetadata: {name: m}\nspec: {containers: [{name: m, image: " + host + "/more:2}, {name: n, image: none.example/test:1}]}\n",
+		"m.yaml":                  "apiVersion: v1\nkind: Pod\nmetadata: {name: m}\nspec: {containers: [{name: m, image: " + host + "/more:2}, {name: n, image: none.example/test:1}, {name: o, image: " + host + "/kube-apiserver:1}]}\n",
 	})
-	r := refit(t, "bundle", "create", "--output", "b", "--unsigned", "chart:app", "--chart-set", "app:registry="+host, "kustomize:kust", "manifests:m.yaml", "--exclude-image", "none.example/*")
+	r := refit(t, "bundle", "create", "--output", "b", "--unsigned", "docker://"+host+"/kube-scheduler:1", "chart:app", "--chart-set", "app:registry="+host, "kustomize:kust", "manifests:m.yaml", "--exclude-image", "none.example/*")
 	if r.code != console.ExitOK {
 		t.Fatalf("exit %d: %s", r.code, r.err)
 	}
@@ -173,11 +173,13 @@ func TestCreateFromObjects(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, "bundle", "inspect", "b", "-o", "json")), &v); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]bool{}
+	got := map[string]string{}
 	for _, i := range v.Images {
-		got[i.Name] = strings.HasPrefix(i.Digest, "sha256:")
+		got[i.Name] = i.Group
 	}
-	if diff := cmp.Diff(map[string]bool{host + "/app:1": true, host + "/init:1": true, host + "/more:2": true}, got); diff != "" || len(v.Images) != 3 {
+	// Pods of a hosted control plane run on workers, so every node pins their images.
+	want := map[string]string{host + "/app:1": "workload", host + "/init:1": "workload", host + "/more:2": "workload", host + "/kube-apiserver:1": "workload", host + "/kube-scheduler:1": "control-plane"}
+	if diff := cmp.Diff(want, got); diff != "" || len(v.Images) != len(want) {
 		t.Error(diff)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/refit-dev/refit/internal/imagetag/imagerefs"
 	"github.com/refit-dev/refit/internal/imagetag/lint"
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/text"
 )
 
@@ -37,6 +39,8 @@ type objectSources struct {
 	// used are the names of the rendered charts; objects what the lint checks.
 	used    []string
 	objects []lint.Object
+	// names of the images that the objects name, without digests.
+	names []string
 }
 
 func (s *objectSources) add(fl *pflag.FlagSet) {
@@ -173,10 +177,27 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 		}
 		note("%s: %s", source, text.Count(images, "reference"))
 	}
+	for name := range e.have {
+		name, _, _ = strings.Cut(name, "@")
+		s.names = append(s.names, name)
+	}
 	if len(e.bad) > 0 {
 		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("%s cannot be in a bundle: %s. Correct them, or leave them out with --exclude-image PATTERN", text.Count(len(e.bad), "reference"), strings.Join(e.bad, "; ")))
 	}
 	return e.sources, s.checkFlags()
+}
+
+// groups puts images of objects that have the name of a part of the control plane into the
+// group of workloads: pods of a hosted control plane run on workers, which pin no images of
+// their own cluster's control plane. Rules of --group come first.
+func (s *objectSources) groups() []bundlewriter.GroupRule {
+	var out []bundlewriter.GroupRule
+	for _, name := range slices.Sorted(slices.Values(s.names)) {
+		if bundlewriter.GroupOf(name) == bundle.GroupControlPlane {
+			out = append(out, bundlewriter.GroupRule{Pattern: name, Group: bundle.GroupWorkload})
+		}
+	}
+	return out
 }
 
 // expansion collects the sources that replace those with objects.

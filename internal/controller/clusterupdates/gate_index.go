@@ -39,8 +39,11 @@ type gateIndex struct {
 	edition int
 }
 
-// pinListKey identifies a node's pin list and its platform.
-type pinListKey struct{ hold, platform string }
+// pinListKey identifies a node's pin list and what the node needs of a bundle.
+type pinListKey struct {
+	hold  string
+	needs pin.Needs
+}
 
 // pinnedList is what the gate needs of a pin list.
 type pinnedList struct {
@@ -167,7 +170,7 @@ func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.
 	}
 	g.Heartbeat, g.HeartbeatSeconds = r.heartbeats.LastHeard(nu, w.now), nu.Spec.HeartbeatSeconds
 	g.WantPinSet = nu.Spec.Pins
-	key := pinListKey{nu.Spec.Pins, platform(n)}
+	key := pinListKey{nu.Spec.Pins, pin.Needs{Platform: platform(n), ControlPlane: rolloutfacts.RunsControlPlane(n, nu)}}
 	list, known := a.lists[key]
 	if !known {
 		var err error
@@ -199,7 +202,7 @@ func (r *Reconciler) pinnedList(ctx context.Context, key pinListKey, h *bundle.H
 		return pinnedList{}, err
 	}
 	bundled, _ := list.CountImages() // updates do not wait for images that come from a registry
-	return pinnedList{pin.Covers(list, h, key.platform), bundled, len(list.Payloads)}, nil
+	return pinnedList{pin.Covers(list, h, key.needs), bundled, len(list.Payloads)}, nil
 }
 
 // holdList reads a pin list; a missing one is empty.

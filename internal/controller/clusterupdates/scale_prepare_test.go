@@ -78,7 +78,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 	for _, p := range []string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet} {
 		h.Metadata.Payloads = append(h.Metadata.Payloads, bundle.Payload{Name: p, Platform: "linux/amd64", Digest: "sha256:" + p})
 	}
-	list := pin.FromBundle(h, "linux/amd64")
+	list := pin.FromBundle(h, pin.Needs{Platform: "linux/amd64", ControlPlane: true})
 	data, err := json.Marshal(list)
 	if err != nil {
 		t.Fatal(err)

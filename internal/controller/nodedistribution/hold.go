@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -39,8 +40,8 @@ func (h *pinSetBuilder) pinSetOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string
 	if nu != nil {
 		old = nu.Spec.Pins
 	}
-	discard := h.w.discards(n)
-	key := fmt.Sprint(platform(n), " ", old, " ", discard)
+	discard, needs := h.w.discards(n), h.w.needsOf(n, nu)
+	key := fmt.Sprint(needs, " ", old, " ", discard)
 	for i := range h.w.sets {
 		if s := &h.w.sets[i]; s.DeletionTimestamp.IsZero() && h.w.selectors.Match(s.Spec.NodeSelector, n.Labels) {
 			sets = append(sets, s)
@@ -49,17 +50,17 @@ func (h *pinSetBuilder) pinSetOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) string
 	}
 	name, ok := h.memo[key]
 	if !ok {
-		name = h.build(sets, platform(n), discard, h.w.readPinSet(old))
+		name = h.build(sets, needs, discard, h.w.readPinSet(old))
 		h.memo[key] = name
 	}
 	return name
 }
 
-func (h *pinSetBuilder) build(sets []*v1alpha1.PinnedImageSet, platform string, discard bool, old model.PinSet) string {
+func (h *pinSetBuilder) build(sets []*v1alpha1.PinnedImageSet, needs pin.Needs, discard bool, old model.PinSet) string {
 	sort.SliceStable(sets, func(i, j int) bool { return h.rankOf(sets[i]) < h.rankOf(sets[j]) })
 	u := union{names: map[string]bool{}, payloads: map[model.PinSetPayload]bool{}}
 	for _, s := range sets {
-		l := h.w.wantedBy(s, platform, old)
+		l := h.w.wantedBy(s, needs, old)
 		for i := range l.Images {
 			// The next image that is made on the site is put together from the same base.
 			l.Images[i].NoCopy = l.Images[i].Bundle != "" && l.Images[i].Overlay == "" && (s.Spec.LocalCopy == v1alpha1.LocalCopyDiscard || s.Spec.LocalCopy == "" && discard)
@@ -77,6 +78,20 @@ func (h *pinSetBuilder) build(sets []*v1alpha1.PinnedImageSet, platform string, 
 func (w *fleetSnapshot) discards(n *corev1.Node) bool {
 	p := w.poolOf(n)
 	return p != nil && p.Spec.LocalCopy == v1alpha1.LocalCopyDiscard
+}
+
+// needsOf is what a node needs of a bundle: what its role starts, or all that its pool wants.
+// nu may be nil.
+func (w *fleetSnapshot) needsOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) pin.Needs {
+	return pin.Needs{Platform: platform(n), ControlPlane: rolloutfacts.RunsControlPlane(n, nu) || w.pinsAll(n)}
+}
+
+// pinsAll reports whether the node's pool pins every image of a bundle. A node of two pools
+// does if one of them wants it.
+func (w *fleetSnapshot) pinsAll(n *corev1.Node) bool {
+	return slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool {
+		return p.Spec.PinImages == v1alpha1.PinAll && p.DeletionTimestamp.IsZero() && w.selectors.Match(&p.Spec.NodeSelector, n.Labels)
+	})
 }
 
 // peerPort is that of the node's pool, 0 for the usual one.
@@ -124,7 +139,7 @@ func (h *pinSetBuilder) store(l model.PinSet) string {
 // wantedBy lists what a set wants on a node. While the header of a bundle is missing, the
 // node's prior list for that bundle stays: a node never loses a pin because the controller
 // cannot read a bundle.
-func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, old model.PinSet) model.PinSet {
+func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, needs pin.Needs, old model.PinSet) model.PinSet {
 	var l model.PinSet
 	for _, g := range s.Spec.Groups {
 		for _, i := range g.Images {
@@ -135,7 +150,7 @@ func (w *fleetSnapshot) wantedBy(s *v1alpha1.PinnedImageSet, platform string, ol
 		return l
 	}
 	if header, err := w.header(s.Spec.Bundle); err == nil {
-		all := pin.FromBundle(header, platform)
+		all := pin.FromBundle(header, needs)
 		return model.PinSet{Images: append(l.Images, all.Images...), Payloads: all.Payloads}
 	}
 	for _, i := range old.Images {

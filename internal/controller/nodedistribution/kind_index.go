@@ -10,6 +10,8 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // kind is all that bundles and sets ask of a node but its name: nodes of a kind
@@ -19,6 +21,8 @@ type kind struct {
 	// selected has a 1 for every set that selects the node, in their order.
 	selected string
 	os, arch string
+	// controlPlane: it runs one, so it needs the images of one.
+	controlPlane bool
 	// kubelet is the version that its kubelet reports.
 	kubelet string
 	// changing is the bundle of its run, if that is unfinished.
@@ -126,7 +130,8 @@ func kindOf(w *fleetSnapshot, n *corev1.Node, nu *v1alpha1.NodeUpdate) kind {
 			selected[i] = '1'
 		}
 	}
-	k := kind{selected: string(selected), os: n.Status.NodeInfo.OperatingSystem, arch: n.Status.NodeInfo.Architecture, kubelet: n.Status.NodeInfo.KubeletVersion}
+	k := kind{selected: string(selected), os: n.Status.NodeInfo.OperatingSystem, arch: n.Status.NodeInfo.Architecture, kubelet: n.Status.NodeInfo.KubeletVersion,
+		controlPlane: rolloutfacts.RunsControlPlane(n, nu)}
 	if nu == nil {
 		return k
 	}
@@ -159,6 +164,11 @@ func stalledOf(nu *v1alpha1.NodeUpdate) *metav1.Condition {
 		return c
 	}
 	return nil
+}
+
+// needs is what the nodes of a kind need of a bundle.
+func (k *kind) needs() pin.Needs {
+	return pin.Needs{Platform: k.os + "/" + k.arch, ControlPlane: k.controlPlane}
 }
 
 // kindCounts is the count of this look.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
@@ -31,12 +32,12 @@ func progressOneByOne(w *fleetSnapshot, digest string) progress {
 		if nu == nil || err != nil {
 			continue
 		}
-		if key := (listKey{nu.Spec.Pins, n.Status.NodeInfo.OperatingSystem, n.Status.NodeInfo.Architecture}); !known[key] {
+		if key := (listKey{nu.Spec.Pins, pin.Needs{Platform: platform(n), ControlPlane: rolloutfacts.RunsControlPlane(n, nu)}}); !known[key] {
 			known[key] = true
 			p.conflict = w.conflict(nu.Spec.Pins, h)
 		}
 		need, hd := w.needOf(nu.Spec.Pins), nu.Status.Pins
-		if pin.Covers(w.readPinSet(nu.Spec.Pins), h, platform(n)) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
+		if pin.Covers(w.readPinSet(nu.Spec.Pins), h, pin.Needs{Platform: platform(n), ControlPlane: rolloutfacts.RunsControlPlane(n, nu)}) && need.there && hd != nil && hd.Content == nu.Spec.Pins &&
 			hd.ImagesReady >= need.images && hd.ImagesPinned >= need.images && hd.PayloadsReady >= need.payloads {
 			p.loaded++
 			continue

@@ -110,7 +110,7 @@ func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {
 	if (a.Agent == nil) != (b.Agent == nil) || a.Agent != nil && (a.Agent.Address != b.Agent.Address || a.Agent.PublicKey != b.Agent.PublicKey) {
 		return false
 	}
-	if bootOf(a) != bootOf(b) {
+	if bootOf(a) != bootOf(b) || observesControlPlane(a) != observesControlPlane(b) {
 		return false
 	}
 	x, y := meta.FindStatusCondition(a.Conditions, v1alpha1.ConditionStalled), meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionStalled)
@@ -123,6 +123,11 @@ func bootOf(st *v1alpha1.NodeUpdateStatus) string {
 		return ""
 	}
 	return st.Observed.BootID
+}
+
+// observesControlPlane reports whether the agent saw a control plane on its node.
+func observesControlPlane(st *v1alpha1.NodeUpdateStatus) bool {
+	return st.Observed != nil && st.Observed.ControlPlane != ""
 }
 
 // sameButHeartbeat is given copies, and changes nothing below them.

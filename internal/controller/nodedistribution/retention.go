@@ -199,17 +199,17 @@ type freed struct {
 	bytes  int64
 }
 
-// freedIndex remembers results by bundle, platforms and the other held bundles: headers have
+// freedIndex remembers results by bundle, needs of nodes and the other held bundles: headers have
 // thousands of blobs.
 type freedIndex struct{ known map[string]freed }
 
 // maxFreed bounds the index.
 const maxFreed = 64
 
-// frees returns the most that a node of any platform of the cluster frees.
+// frees returns the most that a node of any platform and role of the cluster frees.
 func (w *fleetSnapshot) frees(h *bundle.Header) freed {
 	var others []*bundle.Header
-	var platforms []string
+	var all []pin.Needs
 	for d, r := range w.retained {
 		if other, err := w.header(d); err == nil && d != h.Digest && r.Use != pin.UseReleased {
 			others = append(others, other)
@@ -217,18 +217,18 @@ func (w *fleetSnapshot) frees(h *bundle.Header) freed {
 	}
 	slices.SortFunc(others, func(a, b *bundle.Header) int { return strings.Compare(a.Digest, b.Digest) })
 	for _, g := range w.countKinds().groups {
-		if p := g.os + "/" + g.arch; !slices.Contains(platforms, p) {
-			platforms = append(platforms, p)
+		if n := g.needs(); !slices.Contains(all, n) {
+			all = append(all, n)
 		}
 	}
-	slices.Sort(platforms)
-	key := h.Digest + strings.Join(platforms, " ")
+	slices.SortFunc(all, func(a, b pin.Needs) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	key := h.Digest + fmt.Sprint(all)
 	for _, o := range others {
 		key += " " + o.Digest
 	}
 	return w.freed.get(key, func() (most freed) {
-		for _, p := range platforms {
-			if f := pin.Frees(h, others, p); f.Bytes > most.bytes || most.images == 0 {
+		for _, n := range all {
+			if f := pin.Frees(h, others, n); f.Bytes > most.bytes || most.images == 0 {
 				most = freed{f.Images, f.Bytes}
 			}
 		}

@@ -66,10 +66,10 @@ func (w *fleetSnapshot) progress(digest string) progress {
 		if !g.reports || headerErr != nil {
 			continue
 		}
-		key := listKey{g.hold, g.os, g.arch}
+		key := listKey{g.hold, g.needs()}
 		list := lists[key]
 		if list == nil {
-			list = &listFacts{pin.Covers(w.readPinSet(g.hold), h, g.os+"/"+g.arch), w.needOf(g.hold)}
+			list = &listFacts{pin.Covers(w.readPinSet(g.hold), h, key.needs), w.needOf(g.hold)}
 			lists[key] = list
 			p.conflict = w.conflict(g.hold, h)
 		}
@@ -107,8 +107,11 @@ func (p *progress) addGroup(g *group, first *v1alpha1.NodeUpdate) {
 	p.reason, p.message, p.more = c.Reason, "node "+first.Name+": "+c.Message, g.nodes-1
 }
 
-// listKey names a hold list on a platform: nodes with the same share the facts.
-type listKey struct{ hold, os, arch string }
+// listKey names a pin set and what its nodes need: nodes with the same share the facts.
+type listKey struct {
+	hold  string
+	needs pin.Needs
+}
 
 // listFacts are what the progress of a bundle needs of a hold list.
 type listFacts struct {

@@ -17,6 +17,12 @@ func ControlPlane(n *corev1.Node) bool {
 	return ok
 }
 
+// RunsControlPlane reports whether a node runs a control plane: its label says so, or its
+// agent observed an API server's static pod, also on a node without the label. nu may be nil.
+func RunsControlPlane(n *corev1.Node, nu *v1alpha1.NodeUpdate) bool {
+	return ControlPlane(n) || nu != nil && nu.Status.Observed != nil && nu.Status.Observed.ControlPlane != ""
+}
+
 // Ready reports whether a node is Ready, and since when.
 func Ready(n *corev1.Node) (ready bool, since time.Time) {
 	for i := range n.Status.Conditions {

@@ -243,10 +243,16 @@ func (s *Scenario) measureNode(ctx context.Context, n *corev1.Node, b Bundle) (N
 	if err != nil {
 		return out, err
 	}
-	held, pinned, missing, err := criImages(ctx, socket, b.Images)
+	needed := s.Needed(b, n.Name)
+	held, pinned, missing, err := criImages(ctx, socket, needed)
 	if err != nil {
 		return out, fmt.Errorf("node %s: %w", n.Name, err)
 	}
+	all, _, _, err := criImages(ctx, socket, b.Images)
+	if err != nil {
+		return out, fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	out.NotNeeded = all - held
 	if len(missing) > 0 {
 		s.report("node %s: %s", n.Name, strings.Join(missing, ", "))
 	}
@@ -290,8 +296,8 @@ func (s *Scenario) evaluate(r *Result, b Bundle) {
 		if n.Before != s.From || n.After != s.To {
 			bad("node %s went from %s to %s, want %s to %s", n.Name, n.Before, n.After, s.From, s.To)
 		}
-		if n.Images != len(b.Images) || n.Pinned != len(b.Images) {
-			bad("node %s holds %d and pins %d of %d images", n.Name, n.Images, n.Pinned, len(b.Images))
+		if needed := len(s.Needed(b, n.Name)); n.Images != needed || n.Pinned != needed || n.NotNeeded > 0 {
+			bad("node %s holds %d and pins %d of %d images, and holds %d that it does not need", n.Name, n.Images, n.Pinned, needed, n.NotNeeded)
 		}
 	}
 	if r.Workload.Samples == 0 || r.Workload.MinReady < r.Workload.Budget {

@@ -38,8 +38,10 @@ type Node struct {
 	After  string `json:"after"`
 	// Images is how many of the bundle's image names the node's CRI lists with
 	// the right digest, Pinned how many of these it calls pinned.
-	Images          int   `json:"images"`
-	Pinned          int   `json:"pinned"`
+	Images int `json:"images"`
+	Pinned int `json:"pinned"`
+	// NotNeeded are images of the bundle that only nodes of another role start.
+	NotNeeded       int   `json:"notNeeded"`
 	BytesFromMedium int64 `json:"bytesFromStick"`
 	BytesFromPeers  int64 `json:"bytesFromPeers"`
 }

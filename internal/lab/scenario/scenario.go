@@ -23,6 +23,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 // Options of a scenario.
@@ -215,8 +216,8 @@ type Bundle struct {
 	Path   string
 	Digest string
 	Size   int64
-	// Images by name.
-	Images map[string]string
+	// Images are the digests by name, Groups the groups.
+	Images, Groups map[string]string
 }
 
 // BundleOptions vary the bundle.
@@ -322,6 +323,7 @@ func (s *Scenario) Inspect(ctx context.Context, file string) (Bundle, error) {
 		Images []struct {
 			Name   string `json:"name"`
 			Digest string `json:"digest"`
+			Group  string `json:"group"`
 		} `json:"images"`
 	}
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
@@ -331,11 +333,20 @@ func (s *Scenario) Inspect(ctx context.Context, file string) (Bundle, error) {
 	if err != nil {
 		return Bundle{}, err
 	}
-	b := Bundle{Path: file, Digest: v.Digest, Size: st.Size(), Images: map[string]string{}}
+	b := Bundle{Path: file, Digest: v.Digest, Size: st.Size(), Images: map[string]string{}, Groups: map[string]string{}}
 	for _, i := range v.Images {
-		b.Images[i.Name] = i.Digest
+		b.Images[i.Name], b.Groups[i.Name] = i.Digest, i.Group
 	}
 	return b, nil
+}
+
+// Needed are the images of a bundle that a node holds: workers leave out the control plane's.
+func (s *Scenario) Needed(b Bundle, node string) map[string]string {
+	all := maps.Clone(b.Images)
+	if slices.Contains(s.Lab.Workers(), node) {
+		maps.DeleteFunc(all, func(name, _ string) bool { return b.Groups[name] == bundle.GroupControlPlane })
+	}
+	return all
 }
 
 // Rsh is the remote shell that refit install uses in the lab.

@@ -1,8 +1,8 @@
 // Package pin decides what a node must hold of a bundle, whether there is room for it,
 // and what must be done so that the node holds and pins exactly that. It is pure.
 //
-// Promise: a pin set has everything of a bundle that its nodes need (FromBundle). Only
-// blobs that the set names are wanted (SelectNeeded); an image or payload that the bundle does
+// Promise: a pin set has everything of a bundle that its nodes need (FromBundle): only nodes
+// that run a control plane need the images of the group control-plane. Only blobs that the set names are wanted (SelectNeeded); an image or payload that the bundle does
 // not have as the set names it is a blocker, not a guess. The room is compared per file
 // system, and names that share one are added up (CheckSpace). Decide believes only what
 // the runtime itself reports over CRI: an image is held when it is there under its tag

@@ -12,15 +12,30 @@ import (
 // any of them.
 var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources, bundle.PayloadBootImages}, bundle.Programs()...)
 
-// FromBundle is everything of a bundle that a node of a platform must hold before
-// anything starts.
-func FromBundle(h *bundle.Header, platform string) model.PinSet {
+// Needs is what of a node decides which parts of a bundle it holds.
+type Needs struct {
+	// Platform of the node, for example linux/amd64.
+	Platform string
+	// ControlPlane adds the images of the group control-plane: only nodes that run a control
+	// plane start them.
+	ControlPlane bool
+}
+
+// image reports whether a node holds an image. Groups with other names are for all nodes.
+func (n Needs) image(img *bundle.Image) bool {
+	return n.ControlPlane || img.Group != bundle.GroupControlPlane
+}
+
+// FromBundle is everything of a bundle that a node must hold before anything starts.
+func FromBundle(h *bundle.Header, n Needs) model.PinSet {
 	var l model.PinSet
-	for _, img := range h.Metadata.Images {
-		l.Images = append(l.Images, model.PinSetImage{Name: img.Name, Digest: img.Digest, Bundle: h.Digest})
+	for i := range h.Metadata.Images {
+		if img := &h.Metadata.Images[i]; n.image(img) {
+			l.Images = append(l.Images, model.PinSetImage{Name: img.Name, Digest: img.Digest, Bundle: h.Digest})
+		}
 	}
 	for _, name := range nodePayloads {
-		if p := h.PayloadByName(name, platform); p != nil {
+		if p := h.PayloadByName(name, n.Platform); p != nil {
 			l.Payloads = append(l.Payloads, model.PinSetPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
 		}
 	}
@@ -30,16 +45,16 @@ func FromBundle(h *bundle.Header, platform string) model.PinSet {
 			continue
 		}
 		last = p.Name
-		if p := h.PayloadByName(p.Name, platform); p != nil {
+		if p := h.PayloadByName(p.Name, n.Platform); p != nil {
 			l.Payloads = append(l.Payloads, model.PinSetPayload{Name: p.Name, Digest: p.Digest, Bundle: h.Digest})
 		}
 	}
 	return l
 }
 
-// Covers reports whether a hold list has everything of a bundle, from whichever
-// bundle an image of the same name and digest comes.
-func Covers(list model.PinSet, h *bundle.Header, platform string) bool {
+// Covers reports whether a pin set has everything of a bundle that a node needs, from
+// whichever bundle an image of the same name and digest comes.
+func Covers(list model.PinSet, h *bundle.Header, n Needs) bool {
 	type key struct{ name, digest string }
 	have := map[key]bool{}
 	for _, i := range list.Images {
@@ -49,7 +64,7 @@ func Covers(list model.PinSet, h *bundle.Header, platform string) bool {
 	for _, p := range list.Payloads {
 		payloads[key{p.Name, p.Digest}] = true
 	}
-	want := FromBundle(h, platform)
+	want := FromBundle(h, n)
 	for _, i := range want.Images {
 		if !have[key{i.Name, i.Digest}] {
 			return false

@@ -12,7 +12,7 @@ import (
 func TestNodesLeaveImageProofs(t *testing.T) {
 	t.Parallel()
 	h := &bundle.Header{Digest: "sha256:x", Metadata: &bundle.Metadata{Payloads: []bundle.Payload{{Name: imageproof.PayloadName}, {Name: bundle.PayloadKubelet}}}}
-	set := pin.FromBundle(h, "linux/amd64")
+	set := pin.FromBundle(h, pin.Needs{Platform: "linux/amd64"})
 	if len(set.Payloads) != 1 || set.Payloads[0].Name != bundle.PayloadKubelet {
 		t.Errorf("nodes store %v", set.Payloads)
 	}

@@ -210,20 +210,21 @@ type Freed struct {
 	Bytes int64
 }
 
-// Frees returns at most what a node of a platform frees if it no longer holds a bundle while
-// it holds others.
-func Frees(h *bundle.Header, others []*bundle.Header, platform string) Freed {
+// Frees returns at most what a node frees if it no longer holds a bundle while it holds
+// others.
+func Frees(h *bundle.Header, others []*bundle.Header, n Needs) Freed {
 	stays, needed := map[string]bool{}, map[string]bool{}
 	for _, o := range others {
-		for i := range o.Metadata.Images {
-			stays[o.Metadata.Images[i].Name+"@"+o.Metadata.Images[i].Digest] = true
+		held := FromBundle(o, n)
+		for _, i := range held.Images {
+			stays[i.Name+"@"+i.Digest] = true
 		}
-		for _, b := range SelectNeeded(o, FromBundle(o, platform), platform, nil).Blobs {
+		for _, b := range SelectNeeded(o, held, n.Platform, nil).Blobs {
 			needed[o.Metadata.Blobs[b].Digest] = true
 		}
 	}
 	var f Freed
-	want := SelectNeeded(h, FromBundle(h, platform), platform, nil)
+	want := SelectNeeded(h, FromBundle(h, n), n.Platform, nil)
 	inRuntime := map[int]bool{}
 	for _, img := range want.Images {
 		if !stays[img.Name+"@"+img.Digest] {

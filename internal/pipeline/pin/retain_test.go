@@ -196,7 +196,7 @@ func TestRetainNeverReleasesWhatIsNeeded(t *testing.T) {
 func TestFrees(t *testing.T) {
 	t.Parallel()
 	h := header()
-	all := Frees(h, nil, "linux/amd64")
+	all := Frees(h, nil, Needs{"linux/amd64", true})
 	if all.Images != len(h.Metadata.Images) || all.Bytes <= 0 {
 		t.Fatalf("%+v", all)
 	}
@@ -207,7 +207,7 @@ func TestFrees(t *testing.T) {
 			inImages[b] = true
 		}
 	}
-	for _, b := range SelectNeeded(h, FromBundle(h, "linux/amd64"), "linux/amd64", nil).Blobs {
+	for _, b := range SelectNeeded(h, FromBundle(h, Needs{"linux/amd64", true}), "linux/amd64", nil).Blobs {
 		want += h.Metadata.Blobs[b].Size
 		if inImages[b] {
 			want += h.Metadata.Blobs[b].Size + h.Metadata.Blobs[b].UnpackedSize
@@ -216,12 +216,12 @@ func TestFrees(t *testing.T) {
 	if all.Bytes != want {
 		t.Errorf("frees %d, want %d", all.Bytes, want)
 	}
-	if f := Frees(h, []*bundle.Header{h}, "linux/amd64"); f.Images != 0 || f.Bytes != 0 {
+	if f := Frees(h, []*bundle.Header{h}, Needs{"linux/amd64", true}); f.Images != 0 || f.Bytes != 0 {
 		t.Errorf("another bundle has everything: %+v", f)
 	}
 	other := *h.Metadata
 	other.Images, other.Payloads = h.Metadata.Images[:1], nil
-	f := Frees(h, []*bundle.Header{{Digest: "sha256:other", Metadata: &other}}, "linux/amd64")
+	f := Frees(h, []*bundle.Header{{Digest: "sha256:other", Metadata: &other}}, Needs{"linux/amd64", true})
 	if f.Images != all.Images-1 || f.Bytes >= all.Bytes || f.Bytes <= 0 {
 		t.Errorf("one image is shared: %+v of %+v", f, all)
 	}
