@@ -1,7 +1,9 @@
 package nodedistribution
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,12 +26,21 @@ type peerIndex struct {
 // agentAt is how a node's agent is reached, and by whom.
 type agentAt struct {
 	// self has no name while there is no agent.
-	self   v1alpha1.Peer
-	zone   string
+	self v1alpha1.Peer
+	peerGroup
 	places transfer.Places
 	// peers are those in its desired state, since that edition.
 	peers   []v1alpha1.Peer
 	edition int
+}
+
+// peerGroup is with which others a node exchanges most.
+type peerGroup struct {
+	zone string
+	// kind of nodes that want the same parts of bundles.
+	kind string
+	// source: it has a medium with a bundle.
+	source bool
 }
 
 // refresh takes in the agents as they are now.
@@ -41,16 +52,23 @@ func (p *peerIndex) refresh(w *fleetSnapshot, publicKey string) *peerIndex {
 	p.edition++
 	var agents []*agentAt
 	var places []transfer.Places
+	var kinds []string
+	var sources []int32
 	for i, n := range w.nodes {
 		a, _ := p.row.At(i, n, w.reports[i])
 		if a.self.Node == "" {
 			p.setPeers(a, nil)
 			continue
 		}
-		agents, places = append(agents, a), append(places, a.places)
+		if a.source {
+			sources = append(sources, int32(len(agents)))
+		}
+		agents, places, kinds = append(agents, a), append(places, a.places), append(kinds, a.kind)
 	}
-	now := make([]v1alpha1.Peer, 0, transfer.MaxPeers)
-	for i, links := range transfer.Links(places) {
+	all := transfer.Links(places)
+	transfer.LinkSources(all, kinds, sources)
+	now := make([]v1alpha1.Peer, 0, transfer.MaxSourcePeers)
+	for i, links := range all {
 		now = now[:0]
 		for _, j := range links {
 			now = append(now, agents[j].self)
@@ -70,31 +88,44 @@ func (p *peerIndex) setPeers(a *agentAt, now []v1alpha1.Peer) {
 // moved takes in what changed, and reports whether that may be an agent's coming,
 // going or moving.
 func (p *peerIndex) moved(w *fleetSnapshot) bool {
-	moved := p.row.Under(nil, w.edition, w.nodes)
+	moved := p.row.Under(w.pinningAll(), w.edition, w.nodes)
 	for i, n := range w.nodes {
 		nu := w.reports[i]
 		a, same := p.row.At(i, n, nu)
 		if same {
 			continue
 		}
-		now, zone := reachedAt(n, nu)
-		if a.self == now && a.zone == zone {
+		now, group := w.reachedAt(n, nu)
+		if a.self == now && a.peerGroup == group {
 			continue
 		}
-		if moved = true; now.Node != "" && (a.self.Node != now.Node || a.zone != zone) {
-			a.places = transfer.PlacesIn(zone, now.Node)
+		if moved = true; now.Node != "" {
+			a.places = transfer.PlacesIn(group.kind, group.zone, now.Node)
 		}
-		a.self, a.zone = now, zone
+		a.self, a.peerGroup = now, group
 	}
 	return moved
 }
 
-// reachedAt is where a node's agent is, nothing while there is none.
-func reachedAt(n *corev1.Node, nu *v1alpha1.NodeUpdate) (self v1alpha1.Peer, zone string) {
-	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.PublicKey == "" {
-		return self, ""
+// pinningAll names the pools whose nodes pin all of a bundle.
+func (w *fleetSnapshot) pinningAll() string {
+	var b strings.Builder
+	for i := range w.pools {
+		if p := &w.pools[i]; p.Spec.PinImages == v1alpha1.PinAll && p.DeletionTimestamp.IsZero() {
+			fmt.Fprintf(&b, "%s %d,", p.UID, p.Generation)
+		}
 	}
-	return v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}, n.Labels[corev1.LabelTopologyZone]
+	return b.String()
+}
+
+// reachedAt is where a node's agent is, nothing while there is none.
+func (w *fleetSnapshot) reachedAt(n *corev1.Node, nu *v1alpha1.NodeUpdate) (self v1alpha1.Peer, g peerGroup) {
+	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.PublicKey == "" {
+		return self, g
+	}
+	g = peerGroup{zone: n.Labels[corev1.LabelTopologyZone], kind: fmt.Sprint(w.needsOf(n, nu))}
+	g.source = slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest != "" })
+	return v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}, g
 }
 
 // peersOf are the controller and the peers of the i-th node.

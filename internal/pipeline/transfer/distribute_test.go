@@ -97,7 +97,7 @@ func TestPeersAreInTheirZone(t *testing.T) {
 		var in []int
 		for z := range zones {
 			for i := range each {
-				places = append(places, PlacesIn(fmt.Sprint("zone-", z), fmt.Sprintf("n%d-%d", z, i)))
+				places = append(places, PlacesIn("", fmt.Sprint("zone-", z), fmt.Sprintf("n%d-%d", z, i)))
 				in = append(in, z)
 			}
 		}

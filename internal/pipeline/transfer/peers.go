@@ -29,22 +29,24 @@ func PlacesOf(name string) Places {
 	return out
 }
 
-// zoneRings are the rings in which the nodes of a zone stand together: there only two
-// of them are linked to other zones. The last ring mixes all.
-const zoneRings = rings - 1
+// groupRings are the rings in which the nodes of a kind stand together, and in it those of a
+// zone: there only two of them are linked to others. The last ring mixes all.
+const groupRings = rings - 1
 
-// PlacesIn are the places of a node in a zone, so that most of its peers are there, too:
-// traffic between zones is slower and may cost. "" is no zone.
-func PlacesIn(zone, name string) Places {
+// PlacesIn are the places of a node of a kind in a zone. Nodes of a kind want the same chunks,
+// so chunks that only they want reach each of them through the others. Most peers of a node
+// are in its zone: traffic between zones is slower and may cost. "" is no zone.
+func PlacesIn(kind, zone, name string) Places {
 	out := PlacesOf(name)
-	if zone == "" {
-		return out
-	}
-	for r := range zoneRings {
-		sum := sha256.Sum256(append([]byte{byte(r), 0xff}, zone...))
-		out[r] = uint64(binary.BigEndian.Uint16(sum[:]))<<48 | out[r]>>16
+	for r := range groupRings {
+		out[r] = uint64(shortHash(r, 0xfe, kind))<<48 | uint64(shortHash(r, 0xff, zone))<<32 | out[r]>>32
 	}
 	return out
+}
+
+func shortHash(ring int, what byte, text string) uint16 {
+	sum := sha256.Sum256(append([]byte{byte(ring), what}, text...))
+	return binary.BigEndian.Uint16(sum[:])
 }
 
 // Peers returns for every node the nodes with which it exchanges chunks. The relation goes
