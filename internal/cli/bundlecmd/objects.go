@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -39,8 +40,8 @@ type objectSources struct {
 	// used are the names of the rendered charts; objects what the lint checks.
 	used    []string
 	objects []lint.Object
-	// names of the images that the objects name, without digests.
-	names []string
+	// found are the images of all sources.
+	found expansion
 }
 
 func (s *objectSources) add(fl *pflag.FlagSet) {
@@ -153,7 +154,8 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 	if err := s.checkPatterns(); err != nil {
 		return nil, err
 	}
-	e := expansion{note: note, have: map[string]bool{}}
+	s.found = expansion{note: note, have: map[string]bool{}}
+	e := &s.found
 	for _, source := range sources {
 		if release, ok := strings.CutPrefix(source, kubernetesPrefix); ok {
 			s.release = release
@@ -177,10 +179,6 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 		}
 		note("%s: %s", source, text.Count(images, "reference"))
 	}
-	for name := range e.have {
-		name, _, _ = strings.Cut(name, "@")
-		s.names = append(s.names, name)
-	}
 	if len(e.bad) > 0 {
 		return nil, console.WithExit(console.ExitBlocked, fmt.Errorf("%s cannot be in a bundle: %s. Correct them, or leave them out with --exclude-image PATTERN", text.Count(len(e.bad), "reference"), strings.Join(e.bad, "; ")))
 	}
@@ -192,7 +190,8 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 // their own cluster's control plane. Rules of --group come first.
 func (s *objectSources) groups() []bundlewriter.GroupRule {
 	var out []bundlewriter.GroupRule
-	for _, name := range slices.Sorted(slices.Values(s.names)) {
+	for _, name := range slices.Sorted(maps.Keys(s.found.have)) {
+		name, _, _ = strings.Cut(name, "@")
 		if bundlewriter.GroupOf(name) == bundle.GroupControlPlane {
 			out = append(out, bundlewriter.GroupRule{Pattern: name, Group: bundle.GroupWorkload})
 		}
