@@ -186,8 +186,8 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 }
 
 // groups puts images of objects that have the name of a part of the control plane into the
-// group of workloads: pods of a hosted control plane run on workers, which pin no images of
-// their own cluster's control plane. Rules of --group come first.
+// group of workloads. Pods of a hosted control plane run on workers, which do not pin the group
+// control-plane. Rules of --group come first.
 func (s *objectSources) groups() []bundlewriter.GroupRule {
 	var out []bundlewriter.GroupRule
 	for _, name := range slices.Sorted(maps.Keys(s.found.have)) {

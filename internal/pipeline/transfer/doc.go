@@ -3,10 +3,10 @@
 // is pure.
 //
 // Promise: the graph of peers is connected, no node has more than MaxPeers, and adding or
-// removing one node changes the peers of few others. Nodes of a kind, which want the same
-// chunks, are connected among themselves, and a node with a medium has peers of every kind
-// (LinkSources): other nodes may not store what a kind wants. The chunk that the fewest peers have
-// is fetched first, ties by lot, so that every chunk soon has several copies.
+// removing one node changes the peers of few others. Nodes of a kind want the same chunks: they
+// are connected among themselves. A node with a medium has peers of every kind (LinkSources),
+// because other nodes may not store what a kind wants. The chunk that the fewest peers have is
+// fetched first, ties by lot, so that every chunk soon has several copies.
 //
 // Inputs: node names; bitmaps. Outputs: peers; a chunk number. Callers: the controller
 // (Peers -> spec.peers), agent/peertransfer (Pick). The protocol is in internal/peerapi.

@@ -12,9 +12,8 @@ const (
 )
 
 // LinkSources adds links to those of Links: each source, a node with a medium, gets peers of
-// every kind but its own. It may store only what its own kind wants, so it is the only one
-// that can send the rest, straight from the medium, and by chance no node of another kind
-// may be among its peers. kinds has the kind of each node, sources the indices of nodes in
+// every kind but its own. It may store only what its own kind wants. The rest it sends
+// straight from the medium, and by chance it may have no peer of another kind. kinds has the kind of each node, sources the indices of nodes in
 // ascending order.
 func LinkSources(links [][]int32, kinds []string, sources []int32) {
 	members := map[string][]int32{}
