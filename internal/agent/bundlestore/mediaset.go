@@ -11,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
+	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
 const (
@@ -55,7 +56,8 @@ func (s *MediaSet) With(digest string) *Plugged {
 }
 
 // Reader reads a bundle that is plugged in and allowed, nil if there is none. It returns
-// errors after the medium is pulled.
+// errors after the medium is pulled. The status of the medium names the first chunk that it
+// could not read: other nodes ask for parts that this node does not read for itself.
 func (s *MediaSet) Reader(digest string) ChunkReader {
 	p := s.With(digest)
 	if p == nil {
@@ -66,7 +68,27 @@ func (s *MediaSet) Reader(digest string) ChunkReader {
 		s.Fail(p, err)
 		return nil
 	}
-	return f
+	return &sharedReader{File: f, set: s, of: p}
+}
+
+// sharedReader reads a bundle for other nodes.
+type sharedReader struct {
+	*bundlereader.File
+	set *MediaSet
+	of  *Plugged
+}
+
+// ReadChunk records what cannot be read. The rest is still read.
+func (r *sharedReader) ReadChunk(n int, buf []byte) ([]byte, error) {
+	b, err := r.File.ReadChunk(n, buf)
+	if err != nil {
+		r.set.mu.Lock()
+		defer r.set.mu.Unlock()
+		if r.of.damaged == nil {
+			r.of.damaged = err
+		}
+	}
+	return b, err
 }
 
 // Fail records that a bundle could not be copied completely; it is not used again until its

@@ -170,6 +170,8 @@ type Plugged struct {
 	err    error
 	// failed is why the bundle could not be copied to the end.
 	failed error
+	// damaged is why a part of it could not be read for another node; the rest is still used.
+	damaged error
 }
 
 // Reader reads the bundle's chunks. It parses the whole header: call it only after the
@@ -198,6 +200,10 @@ func (p *Plugged) describe(d bundle.Decision, here func(string) Availability) v1
 	}
 	if p.failed != nil {
 		f.State, f.Message = v1alpha1.MediumUnreadable, p.failed.Error()
+		return truncateMessage(f)
+	}
+	if p.damaged != nil {
+		f.State, f.Message = v1alpha1.MediumUnreadable, "another node wants a part that cannot be read: "+p.damaged.Error()
 		return truncateMessage(f)
 	}
 	switch h := here(f.Digest); {
