@@ -9,6 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/internal/lab"
+	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
 
 func TestAPIMonitorCountsFromTheLastGoodLook(t *testing.T) {
@@ -42,9 +45,9 @@ func TestReadyPodsLeavesOutWhatIsOnItsWayOut(t *testing.T) {
 
 func TestCheckFindsEveryBrokenPromise(t *testing.T) {
 	t.Parallel()
-	s := &Scenario{Options: Options{Nodes: 1, From: "v1", To: "v2"}}
-	b := Bundle{Images: map[string]string{"a": "x", "b": "y"}}
-	good := Result{Nodes: []Node{{Name: "n1", Before: "v1", After: "v2", Images: 2, Pinned: 2}}, Workload: Workload{Budget: 2, MinReady: 2, Samples: 9}}
+	s := &Scenario{Options: Options{Nodes: 2, From: "v1", To: "v2"}, Lab: &lab.Lab{Config: &supervisor.Config{Nodes: []string{"n1", "n2"}, ControlPlanes: []string{"n1"}}}}
+	b := Bundle{Images: map[string]string{"a": "x", "b": "y"}, Groups: map[string]string{"a": "control-plane", "b": "node"}}
+	good := Result{Nodes: []Node{{Name: "n1", Before: "v1", After: "v2", Images: 2, Pinned: 2}, {Name: "n2", Before: "v1", After: "v2", Images: 1, Pinned: 1}}, Workload: Workload{Budget: 2, MinReady: 2, Samples: 9}}
 	s.evaluate(&good, b)
 	if !good.OK {
 		t.Fatalf("a good result is refused: %v", good.Problems)
@@ -52,9 +55,10 @@ func TestCheckFindsEveryBrokenPromise(t *testing.T) {
 	for name, spoil := range map[string]func(*Result){
 		"a node that did not move":        func(r *Result) { r.Nodes[0].After = "v1" },
 		"an image that is not pinned":     func(r *Result) { r.Nodes[0].Pinned = 1 },
+		"an image of another role":        func(r *Result) { r.Nodes[1].NotNeeded = 1 },
 		"a workload below its budget":     func(r *Result) { r.Workload.MinReady = 1 },
 		"a workload that was not sampled": func(r *Result) { r.Workload.Samples = 0 },
-		"a node that is missing":          func(r *Result) { r.Nodes = nil },
+		"a node that is missing":          func(r *Result) { r.Nodes = r.Nodes[:1] },
 		"a problem that was found early":  func(r *Result) { r.Problems = []string{"x"} },
 	} {
 		r := Result{Nodes: append([]Node(nil), good.Nodes...), Workload: good.Workload}
