@@ -99,6 +99,9 @@ func TestTheNextTestSeesTheInstallation(t *testing.T) {
 
 // A server whose kinds changed, or whose test failed, is not used again.
 func TestOtherServersStop(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts API servers")
+	}
 	var used []string
 	t.Run("changes a kind", func(t *testing.T) {
 		cfg := Start(t)
