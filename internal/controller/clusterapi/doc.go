@@ -21,7 +21,15 @@
 // All state is in API objects, so any replica may answer any call. Bodies carry join tokens and
 // file contents: they are never logged, recorded or repeated.
 //
+// In the workload clusters (workload_*.go) it requests an update of the machine's node and reads
+// the result there: a ClusterUpdate limited to the node, whose name identifies Machine and
+// version. Any number of calls, also from two replicas, create one. It uses only a bundle whose
+// digest a person has set. It needs to read Nodes, NodeUpdates and Bundles there and to write
+// ClusterUpdates, nothing else, and no Secret. It uses only the data inside a kubeconfig: one
+// that names a file, a program, a proxy or another identity is refused, because the controller
+// would resolve it with its own rights.
+//
 // Inputs: HTTPS requests; Machines, their pools and Clusters in the management cluster; refit's
-// objects in the workload clusters (package workloadcluster). Outputs: answers, InPlacePlans,
-// one annotation on Machines, ClusterUpdates there. Caller: internal/controller.
+// objects in the workload clusters. Outputs: answers, InPlacePlans, one annotation on Machines,
+// ClusterUpdates there. Caller: internal/controller.
 package clusterapi

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/clusterapi/workloadcluster"
 )
 
 const (
@@ -148,5 +147,5 @@ func (s *Server) deleteUpdates(ctx context.Context, p *pool, uid string) error {
 	if err != nil {
 		return nil //nolint:nilerr // without a kubeconfig there is no cluster to call; the Machine's status says so
 	}
-	return workloadcluster.DeleteUpdates(ctx, c, uid, true)
+	return deleteWorkloadUpdates(ctx, c, uid, true)
 }

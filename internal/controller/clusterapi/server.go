@@ -25,7 +25,6 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/certs"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/controller/clusterapi/workloadcluster"
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
@@ -85,7 +84,7 @@ func New(direct client.Client, scheme *runtime.Scheme, recorder events.EventReco
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{Client: direct, Live: direct, Events: recorder, Log: l, Now: o.Now, options: o, metrics: newMetrics(o.Registry), workloadClient: (&workloadcluster.Clients{Scheme: scheme, Servers: o.Servers}).Client, registry: hooks.Registry{Servers: o.Servers},
+	return &Server{Client: direct, Live: direct, Events: recorder, Log: l, Now: o.Now, options: o, metrics: newMetrics(o.Registry), workloadClient: (&workloadClients{Scheme: scheme, Servers: o.Servers}).Client, registry: hooks.Registry{Servers: o.Servers},
 		certs: &certs.Keeper{Client: direct, Secret: client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: SecretName}, Names: o.Names, Now: o.Now}}
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/clusterapi/hooks"
-	"github.com/refit-dev/refit/internal/controller/clusterapi/workloadcluster"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -159,7 +158,7 @@ func (s *Server) checkRegistered(claims []v1alpha1.InPlaceClaim, external []exte
 
 // moveNode has refit in the machine's own cluster update the node.
 func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool) progress {
-	w := workloadcluster.NodeTarget{Machine: m.key(), UID: string(m.GetUID()), Node: m.node(), Version: m.version(), ControlPlane: m.controlPlane(), Unclaimed: !claimed}
+	w := workloadNode{Machine: m.key(), UID: string(m.GetUID()), Node: m.node(), Version: m.version(), ControlPlane: m.controlPlane(), Unclaimed: !claimed}
 	switch {
 	case w.Version == "":
 		return progress{done: true} // no version is wanted
@@ -177,10 +176,10 @@ func (s *Server) moveNode(ctx context.Context, p *pool, m machine, claimed bool)
 	if err != nil {
 		return withUpdater(waiting(v1alpha1.ReasonClusterUnreachable, "Secret "+secret.Namespace+"/"+secret.Name+" with the kubeconfig of cluster "+p.Cluster+" cannot be used: "+err.Error(), retryWaiting), updaterKubernetes)
 	}
-	reply, err := workloadcluster.Move(ctx, c, w)
+	reply, err := moveInWorkload(ctx, c, w)
 	if err != nil {
 		s.report(ctx, "ask cluster "+p.Cluster, err)
-		reply = workloadcluster.Unreachable(p.Cluster, err)
+		reply = unreachableCluster(p.Cluster, err)
 		reply.Moving = true // a control plane that moves is unavailable, which is no failure
 	}
 	x := progress{done: reply.Done, failed: reply.Failed, moving: reply.Moving, verdict: reply.Verdict, retry: retryMoving}

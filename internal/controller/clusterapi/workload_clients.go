@@ -1,4 +1,4 @@
-package workloadcluster
+package clusterapi
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 	"github.com/refit-dev/refit/internal/outbound"
 )
 
-// requestTimeout bounds one request to a workload cluster: several must fit into the time that
+// workloadTimeout bounds one request to a workload cluster: several must fit into the time that
 // Cluster API waits.
-const requestTimeout = 2 * time.Second
+const workloadTimeout = 2 * time.Second
 
-// Clients caches a client per kubeconfig; a changed kubeconfig gets a new client.
-type Clients struct {
+// workloadClients caches a client per kubeconfig; a changed kubeconfig gets a new client.
+type workloadClients struct {
 	// Scheme has refit's kinds.
 	Scheme *runtime.Scheme
 	// Servers restricts the connections.
@@ -39,7 +39,7 @@ const maxClients = 1000
 
 // Client returns a client for the kubeconfig in a Secret, as Cluster API stores it. Errors
 // quote nothing of it.
-func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
+func (s *workloadClients) Client(secret *corev1.Secret) (client.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := string(secret.UID)
@@ -50,7 +50,7 @@ func (s *Clients) Client(secret *corev1.Secret) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Timeout, cfg.UserAgent = requestTimeout, "refit-controller/"+componentversion.Refit()
+	cfg.Timeout, cfg.UserAgent = workloadTimeout, "refit-controller/"+componentversion.Refit()
 	cfg.QPS, cfg.Burst = 50, 100
 	cfg.Dial, cfg.Proxy = s.Servers.DialContext, s.Servers.Proxy
 	cfg.WarningHandler = rest.NoWarnings{}

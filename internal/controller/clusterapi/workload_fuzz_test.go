@@ -1,4 +1,4 @@
-package workloadcluster
+package clusterapi
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package workloadcluster
+package clusterapi
 
 import (
 	"encoding/base64"
@@ -93,7 +93,7 @@ func TestKubeconfigWithReferencesIsRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c, err := (&Clients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}).Client(secretWith(kubeconfig(tc.cluster, tc.user)))
+			c, err := (&workloadClients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}).Client(secretWith(kubeconfig(tc.cluster, tc.user)))
 			if err == nil {
 				o := &corev1.ConfigMap{}
 				_ = c.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "x"}, o)
@@ -118,7 +118,7 @@ func TestKubeconfigWithReferencesElsewhereIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t)
 	text := kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: own") + "- name: other\n  user: {tokenFile: /etc/hostname}\n"
-	if _, err := (&Clients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}).Client(secretWith(text)); err == nil || !strings.Contains(err.Error(), "field tokenFile ") {
+	if _, err := (&workloadClients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}).Client(secretWith(text)); err == nil || !strings.Contains(err.Error(), "field tokenFile ") {
 		t.Errorf("%v", err)
 	}
 }
@@ -128,7 +128,7 @@ func TestKubeconfigWithReferencesElsewhereIsRefused(t *testing.T) {
 func TestKubeconfigOfThisMachineIsNotUsed(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t)
-	c, err := (&Clients{Scheme: scheme(t)}).Client(secretWith(kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: own")))
+	c, err := (&workloadClients{Scheme: scheme(t)}).Client(secretWith(kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: own")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestKubeconfigOfThisMachineIsNotUsed(t *testing.T) {
 func TestKubeconfigIsBuiltFromInlineData(t *testing.T) {
 	t.Parallel()
 	a := newAttacker(t)
-	s := &Clients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}
+	s := &workloadClients{Scheme: scheme(t), Servers: outbound.New(outbound.ServerFlag, "127.0.0.1")}
 	secret := secretWith(kubeconfig("server: "+a.URL+"\ncertificate-authority-data: "+a.ca(), "token: inline-token"))
 	c, err := s.Client(secret)
 	if err != nil {

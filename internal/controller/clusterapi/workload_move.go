@@ -1,4 +1,4 @@
-package workloadcluster
+package clusterapi
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// NodeTarget is the version that a machine's node must reach.
-type NodeTarget struct {
+// workloadNode is the version that a machine's node must reach.
+type workloadNode struct {
 	// Machine is namespace/name, UID the Machine's.
 	Machine, UID string
 	Node         string
@@ -32,50 +32,50 @@ type NodeTarget struct {
 	Unclaimed bool
 }
 
-// Reply is the progress. At most one of Done and Failed is true; neither means that the update
-// runs or waits.
-type Reply struct {
+// workloadReply is the progress. At most one of Done and Failed is true; neither means that the
+// update runs or waits.
+type workloadReply struct {
 	Done, Failed bool
 	// Moving is true while the node changes, or is about to.
 	Moving  bool
 	Verdict model.Blocker
 }
 
-func waiting(reason, object, message, fix string) Reply {
-	return Reply{Verdict: model.Blocker{Reason: reason, Object: object, Message: message, Fix: fix, Waiting: true}}
+func waitingReply(reason, object, message, fix string) workloadReply {
+	return workloadReply{Verdict: model.Blocker{Reason: reason, Object: object, Message: message, Fix: fix, Waiting: true}}
 }
 
-// Move continues the update of a node. An error means that the cluster did not answer; see
-// Unreachable.
-func Move(ctx context.Context, c client.Client, w NodeTarget) (Reply, error) {
+// moveInWorkload continues the update of a node. An error means that the cluster did not answer;
+// see unreachableCluster.
+func moveInWorkload(ctx context.Context, c client.Client, w workloadNode) (workloadReply, error) {
 	var n corev1.Node
 	err := c.Get(ctx, client.ObjectKey{Name: w.Node}, &n)
 	if apierrors.IsNotFound(err) {
-		return waiting(v1alpha1.ReasonNodeNotFound, "Node/"+w.Node, "node "+w.Node+" does not exist in its cluster", "wait until it joins"), nil
+		return waitingReply(v1alpha1.ReasonNodeNotFound, "Node/"+w.Node, "node "+w.Node+" does not exist in its cluster", "wait until it joins"), nil
 	}
 	if err != nil {
-		return Reply{}, err
+		return workloadReply{}, err
 	}
 	notYet, err := notObserved(ctx, c, w, &n)
 	if err != nil {
-		return Reply{}, err
+		return workloadReply{}, err
 	}
 	var u v1alpha1.ClusterUpdate
-	err = c.Get(ctx, client.ObjectKey{Name: UpdateName(w)}, &u)
+	err = c.Get(ctx, client.ObjectKey{Name: workloadUpdateName(w)}, &u)
 	switch {
 	case apierrors.IsNotFound(err) && notYet == "":
-		return Reply{Done: true}, nil
+		return workloadReply{Done: true}, nil
 	case apierrors.IsNotFound(err):
 		return createUpdate(ctx, c, w)
 	case err != nil:
-		return Reply{}, err
+		return workloadReply{}, err
 	}
 	return replyFor(&u, w, notYet), nil
 }
 
 // notObserved returns what of the target was not observed on the node, "" if nothing is
 // missing: it compares the kubelet's report and the agent's observation on the host.
-func notObserved(ctx context.Context, c client.Client, w NodeTarget, n *corev1.Node) (string, error) {
+func notObserved(ctx context.Context, c client.Client, w workloadNode, n *corev1.Node) (string, error) {
 	var nu v1alpha1.NodeUpdate
 	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: w.Node}, &nu)
 	if client.IgnoreNotFound(err) != nil {
@@ -114,30 +114,30 @@ func ready(n *corev1.Node) bool {
 // maxName leaves room for the rest of the object's name.
 const maxName = 60
 
-// UpdateName returns the name of a machine's update to a version. It is the same for every
+// workloadUpdateName returns the name of a machine's update to a version. It is the same for every
 // caller and replica.
-func UpdateName(w NodeTarget) string {
+func workloadUpdateName(w workloadNode) string {
 	sum := sha256.Sum256([]byte(w.UID + "/" + w.Version))
 	name := w.Machine[strings.LastIndex(w.Machine, "/")+1:]
 	return "machine-" + strings.TrimRight(name[:min(len(name), maxName)], "-.") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
 // createUpdate creates the ClusterUpdate once a bundle with the version is known.
-func createUpdate(ctx context.Context, c client.Client, w NodeTarget) (Reply, error) {
+func createUpdate(ctx context.Context, c client.Client, w workloadNode) (workloadReply, error) {
 	digest, v, err := chooseBundle(ctx, c, w)
 	if err != nil || v != nil {
-		return Reply{Verdict: deref(v)}, err
+		return workloadReply{Verdict: deref(v)}, err
 	}
-	if err := DeleteUpdates(ctx, c, w.UID, false); err != nil {
-		return Reply{}, err
+	if err := deleteWorkloadUpdates(ctx, c, w.UID, false); err != nil {
+		return workloadReply{}, err
 	}
-	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: UpdateName(w), Labels: map[string]string{v1alpha1.LabelMachine: w.UID},
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: workloadUpdateName(w), Labels: map[string]string{v1alpha1.LabelMachine: w.UID},
 		Annotations: map[string]string{v1alpha1.AnnotationMachine: w.Machine}},
 		Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest, Start: v1alpha1.StartImmediate, Nodes: []string{w.Node}}}
 	if err := c.Create(ctx, u, client.FieldOwner(v1alpha1.FieldOwnerController)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return Reply{}, err
+		return workloadReply{}, err
 	}
-	r := waiting(v1alpha1.ReasonUpdating, "ClusterUpdate/"+u.Name, "ClusterUpdate "+u.Name+" was created in its cluster", "")
+	r := waitingReply(v1alpha1.ReasonUpdating, "ClusterUpdate/"+u.Name, "ClusterUpdate "+u.Name+" was created in its cluster", "")
 	r.Moving = true
 	return r, nil
 }
@@ -151,7 +151,7 @@ func deref(v *model.Blocker) model.Blocker {
 
 // chooseBundle returns the bundle with the version. Only a bundle whose digest a person has set
 // may run; of several the newest.
-func chooseBundle(ctx context.Context, c client.Client, w NodeTarget) (string, *model.Blocker, error) {
+func chooseBundle(ctx context.Context, c client.Client, w workloadNode) (string, *model.Blocker, error) {
 	var l v1alpha1.BundleList
 	if err := c.List(ctx, &l); err != nil {
 		return "", nil, err
@@ -188,7 +188,7 @@ func newer(a, b *v1alpha1.Bundle) bool {
 }
 
 // replyFor returns the reply for an existing update.
-func replyFor(u *v1alpha1.ClusterUpdate, w NodeTarget, notYet string) Reply {
+func replyFor(u *v1alpha1.ClusterUpdate, w workloadNode, notYet string) workloadReply {
 	object := "ClusterUpdate/" + u.Name
 	switch u.Status.Phase {
 	case v1alpha1.PhaseDone:
@@ -199,31 +199,31 @@ func replyFor(u *v1alpha1.ClusterUpdate, w NodeTarget, notYet string) Reply {
 		if v.Fix == "" {
 			v.Fix = "fix the cause and retry ClusterUpdate " + u.Name + " in the machine's cluster"
 		}
-		return Reply{Failed: true, Verdict: v}
+		return workloadReply{Failed: true, Verdict: v}
 	case v1alpha1.PhaseBlocked:
-		return Reply{Verdict: blocker(u)}
+		return workloadReply{Verdict: blocker(u)}
 	}
 	v := blocker(u)
 	if v.Message == "" {
-		v = waiting(v1alpha1.ReasonUpdating, object, "ClusterUpdate "+u.Name+" is "+strings.ToLower(phase(u)), "").Verdict
+		v = waitingReply(v1alpha1.ReasonUpdating, object, "ClusterUpdate "+u.Name+" is "+strings.ToLower(phase(u)), "").Verdict
 	}
 	v.Waiting = true
-	return Reply{Moving: true, Verdict: v}
+	return workloadReply{Moving: true, Verdict: v}
 }
 
 // doneReply returns the reply for an update that is done. The node must also be observed at the
 // target: shortly after the end the observation may lag, but a kubelet of another version is a
 // failure.
-func doneReply(object string, u *v1alpha1.ClusterUpdate, w NodeTarget, notYet string) Reply {
+func doneReply(object string, u *v1alpha1.ClusterUpdate, w workloadNode, notYet string) workloadReply {
 	switch {
 	case notYet == "":
-		return Reply{Done: true}
+		return workloadReply{Done: true}
 	case strings.HasPrefix(notYet, "its kubelet"):
-		return Reply{Failed: true, Verdict: model.Blocker{Reason: v1alpha1.ReasonStepFailed, Object: object,
+		return workloadReply{Failed: true, Verdict: model.Blocker{Reason: v1alpha1.ReasonStepFailed, Object: object,
 			Message: fmt.Sprintf("ClusterUpdate %s is done, but node %s is not at %s: %s", u.Name, w.Node, w.Version, notYet),
 			Fix:     "find out why the node returned to its old version, then delete ClusterUpdate " + u.Name + " to update it again"}}
 	}
-	r := waiting(v1alpha1.ReasonSettling, "Node/"+w.Node, "node "+w.Node+" was moved to "+w.Version+"; "+notYet, "")
+	r := waitingReply(v1alpha1.ReasonSettling, "Node/"+w.Node, "node "+w.Node+" was moved to "+w.Version+"; "+notYet, "")
 	r.Moving = true
 	return r
 }
@@ -244,10 +244,10 @@ func blocker(u *v1alpha1.ClusterUpdate) model.Blocker {
 	return model.Blocker{Reason: b.Reason, Object: b.Object, Message: b.Message, Fix: b.Fix, Waiting: true}
 }
 
-// DeleteUpdates deletes the updates that were created for a machine. Without all it deletes
+// deleteWorkloadUpdates deletes the updates that were created for a machine. Without all it deletes
 // those that do not move its node, because another version is wanted: so a machine never has
 // more than a few. With all it deletes every one, because the machine is gone.
-func DeleteUpdates(ctx context.Context, c client.Client, uid string, all bool) error {
+func deleteWorkloadUpdates(ctx context.Context, c client.Client, uid string, all bool) error {
 	var l v1alpha1.ClusterUpdateList
 	if err := c.List(ctx, &l, client.MatchingLabels{v1alpha1.LabelMachine: uid}); err != nil {
 		return err
@@ -272,12 +272,12 @@ func DeleteUpdates(ctx context.Context, c client.Client, uid string, all bool) e
 	return errors.Join(errs...)
 }
 
-// Unreachable returns the reply for a cluster that did not answer, with a text that is the same
-// for every try.
-func Unreachable(cluster string, err error) Reply {
+// unreachableCluster returns the reply for a cluster that did not answer, with a text that is the
+// same for every try.
+func unreachableCluster(cluster string, err error) workloadReply {
 	message := "the API server of cluster " + cluster + " does not answer"
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
 		message = "the API server of cluster " + cluster + " refuses refit: " + string(reason)
 	}
-	return waiting(v1alpha1.ReasonClusterUnreachable, "Cluster/"+cluster, message, "")
+	return waitingReply(v1alpha1.ReasonClusterUnreachable, "Cluster/"+cluster, message, "")
 }
