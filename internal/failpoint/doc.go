@@ -5,7 +5,8 @@
 // is built with the tag failpoint and calls KillFrom; a test shows that no other program
 // contains it.
 //
-// Inputs: a name of the list below; for KillFrom a file with a line name[:count].
-// Outputs: none, or SIGKILL. Callers: the stores, the updaters and the loops of the
+// Inputs: a name of the list below; for KillFrom a file with a line name[:count] or
+// name[:count] pause.
+// Outputs: none, SIGKILL, or a pause. Callers: the stores, the updaters and the loops of the
 // agent. The kill table of the end-to-end tests walks through Names.
 package failpoint

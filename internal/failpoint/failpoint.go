@@ -24,6 +24,9 @@ const (
 	StepAfter            = "step.after"            // a step has ended, not in the journal
 	JournalStep          = "journal.step"          // the end of a step is in the journal
 	JournalFinish        = "journal.finish"        // the end of the run is in the journal
+	UndoArmed            = "undo.armed"            // the deadline of a step that can cut the node off is in the journal
+	UndoDisarmed         = "undo.disarmed"         // the node was well, the run is not finished
+	UndoExpired          = "undo.expired"          // the decision to undo the run is in the journal, no undo yet
 	KubeadmStarted       = "kubeadm.started"       // kubeadm runs in its own unit
 	KubeadmBinary        = "kubeadm.binary"        // the new kubeadm is in its place
 	KubeadmUnmarked      = "kubeadm.unmarked"      // undo: its success is forgotten, its changes are there

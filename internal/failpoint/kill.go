@@ -6,18 +6,39 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
+
+// PausedSuffix is what a program that pauses appends to the name of its file.
+const PausedSuffix = ".paused"
+
+// pauseWord, after the point in the file, has the program pause there instead of dying.
+const pauseWord = "pause"
 
 // KillFrom has every failpoint read a file, and the process die at the one that it names: at
 // the count-th pass since. The file is removed first, so that the next process goes on.
+//
+// With "name[:count] pause" the process renames the file to file.paused instead and waits at
+// the point until that is gone: time to kill another program at exactly this line.
 func KillFrom(file string) {
 	var mu sync.Mutex
 	passes := map[string]int{}
 	OnHit(func(name string) {
 		mu.Lock()
-		defer mu.Unlock()
 		b, err := os.ReadFile(file)
-		if err != nil || !due(strings.TrimSpace(string(b)), name, passes) {
+		spec, word, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+		if err != nil || !due(spec, name, passes) {
+			mu.Unlock()
+			return
+		}
+		if word == pauseWord {
+			clear(passes)
+			err := os.Rename(file, file+PausedSuffix)
+			mu.Unlock()
+			for err == nil {
+				time.Sleep(10 * time.Millisecond)
+				_, err = os.Lstat(file + PausedSuffix)
+			}
 			return
 		}
 		_ = os.Remove(file)

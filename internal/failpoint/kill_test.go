@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The test binary starts itself again as the program that is to die.
@@ -70,5 +71,40 @@ func TestKill(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestPause(t *testing.T) {
+	f := filepath.Join(t.TempDir(), "failpoint")
+	if err := os.WriteFile(f, []byte(StepBefore+":2 pause\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- runChild(t, "FAILPOINT_CHILD="+StepBefore, "FAILPOINT_CHILD_FILE="+f)
+	}()
+	for {
+		if _, err := os.Lstat(f + PausedSuffix); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the program ended with %v before it paused", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if _, err := os.Lstat(f); !os.IsNotExist(err) {
+		t.Errorf("the file must be gone while the program pauses, so that another point can be named: stat says %v", err)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the program ended with %v while it was to pause", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := os.Remove(f + PausedSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the program must go on after the pause, it ended with %v", err)
 	}
 }

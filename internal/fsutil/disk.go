@@ -91,7 +91,11 @@ func Lock(path string) (unlock func(), err error) {
 	if err := LockFile(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		// Not by closing alone: a process that is being started shares the open file for a moment.
+		unlockFile(f)
+		_ = f.Close()
+	}, nil
 }
 
 // IsFull reports whether an error says that a file system, or a quota of it, has no space or

@@ -24,6 +24,8 @@ var ErrLocked error = unix.EWOULDBLOCK
 // LockFile takes a lock that ends with the file or the process.
 func LockFile(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
+func unlockFile(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
 // Commit syncs a complete file, gives it its name, and syncs the directory. On Windows the file
 // is closed then.
 func Commit(f *os.File, path string) error {

@@ -43,6 +43,9 @@ func LockFile(f *os.File) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{})
 }
 
+// unlockFile does nothing: processes that are started share no lock, and closing ends it.
+func unlockFile(*os.File) {}
+
 // SyncDir does nothing: Windows cannot sync a directory, and NTFS keeps a journal of renames.
 func SyncDir(string) error { return nil }
 

@@ -1,6 +1,11 @@
 package text
 
-import "regexp"
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"strings"
+)
 
 // hides match secrets that programs log: values of flags and fields with such a name, and
 // credentials after an authorization scheme. They also match the user part of a URL, and tokens by
@@ -27,4 +32,57 @@ func HideSecrets(text string) string {
 		text = h.ReplaceAllString(text, "${1}[hidden]${2}")
 	}
 	return text
+}
+
+// maxSecretLine is how much of a line is kept until its end comes; maxKeyLines how many lines a
+// key may have.
+const maxSecretLine, maxKeyLines = 64 << 10, 200
+
+// SecretFilter writes the lines of a text without what looks like a secret, each when it is
+// complete. It is HideSecrets for a text that has no end yet.
+type SecretFilter struct {
+	w    io.Writer
+	line []byte
+	// key counts down the lines that may still belong to a key.
+	key int
+}
+
+// NewSecretFilter makes a filter that writes to w.
+func NewSecretFilter(w io.Writer) *SecretFilter { return &SecretFilter{w: w} }
+
+// Write takes a part of the text.
+func (f *SecretFilter) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		n := bytes.IndexByte(rest, '\n') + 1
+		if n == 0 {
+			n = len(rest)
+		}
+		f.line = append(f.line, rest[:n]...)
+		rest = rest[n:]
+		if f.line[len(f.line)-1] == '\n' || len(f.line) >= maxSecretLine {
+			if err := f.Flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(p), nil
+}
+
+// Flush writes a line that has no end.
+func (f *SecretFilter) Flush() error {
+	line := string(f.line)
+	f.line = f.line[:0]
+	if f.key > 0 {
+		f.key--
+		if _, after, ended := strings.Cut(line, "-----END "); ended {
+			f.key, line = 0, "[hidden]"+after
+		} else {
+			return nil
+		}
+	}
+	if i := strings.LastIndex(line, "-----BEGIN "); i >= 0 && strings.Contains(line[i+11:], "-----") && !strings.Contains(line[i:], "-----END ") {
+		f.key, line = maxKeyLines, line[:i]+"[hidden]\n"
+	}
+	_, err := io.WriteString(f.w, HideSecrets(line))
+	return err
 }

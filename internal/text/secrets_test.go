@@ -1,6 +1,9 @@
 package text
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestHideSecrets(t *testing.T) {
 	for what, c := range map[string]struct{ in, want string }{
@@ -24,5 +27,38 @@ func TestHideSecrets(t *testing.T) {
 		if got := HideSecrets(c.in); got != c.want {
 			t.Errorf("%s: %q, not %q", what, got, c.want)
 		}
+	}
+}
+
+// A filter hides in lines what HideSecrets hides in the whole text, however the text is cut.
+func TestSecretFilter(t *testing.T) {
+	in := "a token=abc\nread -----BEGIN RSA PRIVATE KEY-----\n12:00 AAAA\n12:00 BBBB\n12:00 -----END RSA PRIVATE KEY----- done\nproxy http://me:pw@proxy:1\n-----BEGIN EC PRIVATE KEY-----\nAA\n-----END EC PRIVATE KEY-----\nx -----BEGIN A----- b -----END A----- y\nlast"
+	want := "a token=[hidden]\nread [hidden]\n[hidden]RSA PRIVATE KEY----- done\nproxy http://[hidden]@proxy:1\n[hidden]\n[hidden]EC PRIVATE KEY-----\nx [hidden] y\nlast"
+	for _, size := range []int{1, 7, 1000} {
+		var out strings.Builder
+		f := NewSecretFilter(&out)
+		for rest := in; rest != ""; {
+			n := min(size, len(rest))
+			if _, err := f.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if err := f.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("in parts of %d:\n%s\nwant\n%s", size, out.String(), want)
+		}
+	}
+	// A key without an end hides some lines, not the rest of a log that is followed.
+	var out strings.Builder
+	f := NewSecretFilter(&out)
+	text := "-----BEGIN PRIVATE KEY-----\n" + strings.Repeat("AAAA\n", maxKeyLines) + "next\n" + strings.Repeat("x", 3*maxSecretLine)
+	if _, err := f.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.HasPrefix(got, "[hidden]\nnext\nxxx") || len(f.line) >= maxSecretLine {
+		t.Errorf("%.60q, %d bytes wait", got, len(f.line))
 	}
 }
