@@ -1,5 +1,5 @@
 // Package filesystem reads files from the file systems of ordinary media in user space: FAT32,
-// exFAT, ISO 9660 (Joliet and Rock Ridge) and ext4. Nothing is mounted and nothing is written.
+// exFAT, ISO 9660 (Joliet and Rock Ridge) and ext4. Nothing is mounted, and readers write nothing.
 //
 // Promise: a medium is a stranger's. Every number on it is checked before it is used, every
 // walk has an end, and memory does not grow with the medium. A damaged or hostile file system
@@ -7,6 +7,9 @@
 // file. What a reader does not know (compression, encryption, a newer format) is an error too.
 //
 // Partitions reads MBR and GPT, since ordinary media have a partition table.
+//
+// NewFAT32 plans a new disk: a partition table and FAT32 with contiguous files. The caller writes the
+// contents, so memory does not grow with them. The disk is readable after the last write only.
 //
 // Reading is fast: contiguous parts of a file are read in one piece from the medium.
 //
