@@ -139,6 +139,9 @@ func OpenDockerArchive(ctx context.Context, file, tag string) ([]Root, io.Closer
 		f.Close()
 		return nil, nil, fmt.Errorf("docker-archive %s: %w", file, err)
 	}
+	for i := range roots {
+		roots[i].OnePlatform = true
+	}
 	return roots, f, nil
 }
 

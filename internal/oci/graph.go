@@ -215,11 +215,16 @@ func (w *walk) manifest(d ocispec.Descriptor) error {
 	return nil
 }
 
-// recordPlatform reads the platform of an image from its config. The config of an artifact
-// has none.
+// configPlatform is the platform in the config of an image. The config of an artifact has none.
+func configPlatform(config []byte) (p ocispec.Platform, ok bool) {
+	ok = json.Unmarshal(config, &p) == nil && p.OS != "" && p.OS != "unknown" && p.Architecture != ""
+	return p, ok
+}
+
+// recordPlatform records the platform of an image.
 func (w *walk) recordPlatform(config []byte) {
-	var p ocispec.Platform
-	if json.Unmarshal(config, &p) != nil || p.OS == "" || p.OS == "unknown" || p.Architecture == "" {
+	p, ok := configPlatform(config)
+	if !ok {
 		return
 	}
 	if w.walked == nil {

@@ -36,7 +36,10 @@ type Root struct {
 	Group string
 	// Sparse allows an index to list platforms that the store does not have.
 	Sparse bool
-	Store  Store
+	// OnePlatform: it is from an archive as docker save writes it, which has an image for one
+	// platform. JoinPlatforms makes one image of several.
+	OnePlatform bool
+	Store       Store
 }
 
 // maxManifest bounds manifests, indexes and configs in bytes.
