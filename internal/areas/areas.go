@@ -49,7 +49,7 @@ var All = []Area{
 		Missing: "keep the boot images of machine managers fresh, nor hold back a version that new machines could not join",
 		Kinds:   []Kind{{"BootImagePolicy", "bootimagepolicies"}, {"BootImageStream", "bootimagestreams"}, {"MachineSource", "machinesources"}},
 		Rules:   []Rule{{builds, "", "secrets"}},
-		Objects: append(policyObjects("refit-boot-images-new-enough"), buildObjects...),
+		Objects: slices.Concat(policyObjects("refit-boot-images-new-enough"), policyObjects("refit-boot-images-decided"), buildObjects),
 
 		Controllers: []string{"bootimages"},
 	},

@@ -59,7 +59,7 @@ func MoveProblem(from, to string) (why, fix string) {
 	switch r, known := ByName(have.Distribution); {
 	case known && !r.Updates:
 		return "it runs " + r.Title + " (" + from + "), whose versions refit does not update. On " + r.Title + " refit loads and pins images, checks the gate and updates OS images",
-			"update " + r.Title + " with its own tool, and take a bundle of images without kubelet and kubeadm"
+			"update " + r.Title + " with its own tool, and plan with a bundle without kubelet, kubeadm and the program of " + r.Title
 	case want.Distribution != have.Distribution:
 		w, _ := ByName(want.Distribution)
 		return "it runs " + from + ", and " + to + " is a version of another distribution, " + w.Title,

@@ -10,7 +10,8 @@
 //
 // Inputs: what is allowed, and the setting that allows it. Outputs: a transport, or the
 // dial function of one. Callers: internal/registry, internal/agent/service,
-// internal/controller/bootstreams, internal/controller/clusterapi/hooks.
+// internal/controller/bootstreams, internal/controller/clusterapi/hooks,
+// internal/controller/notifications.
 //
 //	t := outbound.New("-local-registry", "127.0.0.1:5000").Transport()
 package outbound

@@ -24,6 +24,7 @@ const (
 	Unauthorized      Kind = "unauthorized"       // the credentials are missing or do not suffice
 	TagDeleted        Kind = "tag deleted"        // the repository answers and has no such tag
 	RepositoryMissing Kind = "no such repository" // it answers and has no such repository
+	BlobMissing       Kind = "blob missing"       // the repository answers and has no such blob
 	InvalidAnswer     Kind = "invalid answer"     // an answer that no registry gives
 )
 

@@ -8,9 +8,12 @@
 // its platforms. Credentials come from a pull secret, go only to their registry, and
 // appear in no error.
 //
+// OpenPart reads a range of a blob without comparing it: the caller has digests of smaller parts.
+//
 // A listing has a total. Where registries come from objects, pass a transport of
 // internal/outbound.
 //
 // Inputs: repositories, tags, a clock. Outputs: digests, lists of tags, what an
-// image says of itself. Callers: internal/controller/imagetracks, internal/cli/tagscmd.
+// image says of itself. Callers: internal/controller/imagetracks, internal/cli/tagscmd,
+// internal/cli/bundlecmd, internal/agent/peertransfer.
 package registry

@@ -36,6 +36,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(401, "", `Bearer realm="https://registry.example/token",service="s",scope="repository:a:pull"`, "", `{"token":"t"}`)
 	f.Add(429, "", "", "999999999999", "")
 	f.Add(200, `<https://169.254.169.254/?x=1>; rel=next`, `Basic realm="x"`, "Fri, 20 Nov 2026 11:00:00 GMT", `{"tags":[]}`)
+	f.Add(200, "", "", "", `{"artifactType":"x","config":{"digest":"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","size":9}}`)
+	f.Add(206, "", "", "", "0123456789")
 	f.Add(301, `/v2/a/tags/list?last=b`, "", "", "")
 	now := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, status int, link, challenge, after, body string) {
@@ -54,6 +56,16 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = p.Tags(context.Background(), at, 0)
 		_, _ = p.Digest(context.Background(), at, "b", 0)
 		_, _ = p.Describe(context.Background(), at, "sha256:"+strings.Repeat("a", 64))
+		const most = 100
+		if b, err := p.Config(context.Background(), at, "b", "x", most); len(b) > most || err == nil && len(b) == 0 {
+			t.Fatalf("configuration of %d bytes: %v", len(b), err)
+		}
+		if r, err := p.OpenPart(context.Background(), at, Part{Digest: "sha256:" + strings.Repeat("a", 64), Length: 10}); err == nil {
+			if b, err := io.ReadAll(r); len(b) > 10 || err == nil && len(b) < 10 {
+				t.Fatalf("part of %d bytes: %v", len(b), err)
+			}
+			_ = r.Close()
+		}
 		if a.asked > 2000 {
 			t.Fatalf("%d questions", a.asked)
 		}

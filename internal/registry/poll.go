@@ -365,9 +365,12 @@ func (p *Poller) request(ctx context.Context, at Place, method, path string, hea
 	if err := p.checkBackoff(host); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, pollTime)
+	answering, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
-	a, err := p.send(ctx, at, method, path, header)
+	a, err := p.send(answering, at, method, path, header)
+	if err != nil && ctx.Err() != nil { // the caller gave up: that is no fault of the registry
+		return nil, ctx.Err()
+	}
 	if err == nil {
 		err = at.checkStatus(a, path)
 	}

@@ -70,6 +70,8 @@ type Upload struct {
 	Manifests []Blob
 	// Tag for people, empty for none.
 	Tag string
+	// Sent is called with the size of each mount that the registry has. May be nil.
+	Sent func(size int64)
 }
 
 // Push uploads an image and returns how many bytes of mounts had to be copied: none if the
@@ -88,6 +90,9 @@ func (w *Writer) Push(ctx context.Context, u Upload) (copied int64, err error) {
 	for _, m := range u.Mounts {
 		if err := w.mount(ctx, p, repo, m, &read); err != nil {
 			return read.Load(), at.classify(err)
+		}
+		if u.Sent != nil {
+			u.Sent(m.Size)
 		}
 	}
 	for _, b := range u.Blobs {

@@ -1,7 +1,7 @@
 // Package registrytest starts a real registry for a test, and fills it.
 //
 // Promise: the registry is Debian's docker-registry (distribution), with a directory and a
-// port of its own on the loopback, and without credentials. It ends with the test, however
+// port of its own on the loopback, and without credentials unless StartWithLogin asks for some. It ends with the test, however
 // the test ends; nothing of it stays enabled, running or on disk. Without the Debian
 // package, or on another system than Linux, the test is skipped with a message: `make test`
 // installs it.

@@ -30,24 +30,53 @@ type Server struct {
 
 	t      testing.TB
 	config string
-	log    *output
-	made   sync.Map // digest to what was pushed
-	stop   func()
+	// login: the registry asks for User and Password.
+	login bool
+	log   *output
+	made  sync.Map // digest to what was pushed
+	stop  func()
 }
+
+// The login of a registry of StartWithLogin.
+const (
+	User     = "refit"
+	Password = "secret"
+)
+
+// loginFile is a htpasswd file with them.
+const loginFile = User + ":$2b$04$1WSNZadTvHTAKzONb68uMeIE3F.OauobUmZMnmXt5ffyeOzCkhW9.\n"
 
 // Start runs a registry until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	return start(t, false)
+}
+
+// StartWithLogin is Start for a registry that answers no client without the login.
+func StartWithLogin(t testing.TB) *Server {
+	t.Helper()
+	return start(t, true)
+}
+
+func start(t testing.TB, login bool) *Server {
+	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skip("needs " + program + ": make deps installs it")
 	}
-	s := &Server{t: t, log: &output{}}
+	s := &Server{t: t, log: &output{}, login: login}
 	dir := t.TempDir()
+	logins := filepath.Join(dir, "htpasswd")
+	if err := os.WriteFile(logins, []byte(loginFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	// A free port may be taken by another test before the registry has it.
 	for range 5 {
 		s.Addr = freePort(t)
 		s.config = filepath.Join(dir, "config.yml")
 		text := fmt.Sprintf(configText, filepath.Join(dir, "blobs"), s.Addr)
+		if login {
+			text += fmt.Sprintf("auth:\n  htpasswd: {realm: test, path: %s}\n", logins)
+		}
 		if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +184,7 @@ func (s *Server) asks(ctx context.Context, question string) bool {
 		return false
 	}
 	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	return resp.StatusCode == http.StatusOK || s.login && resp.StatusCode == http.StatusUnauthorized
 }
 
 // Request that the registry served.
