@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,18 +28,19 @@ var notWritten = map[string]bool{"Content": true, "InPlacePlan": true, "NodeUpda
 // damages are one wrong value for each sample: old text, new text, and what the
 // refusal says.
 var damages = map[string][3]string{
-	"bootimagepolicy": {"mode: Roll ", "mode: Observe ", "windows are for mode Roll"},
-	"bootimagestream": {"inline: |", "url: {url: 'https://a.example'}\n  inline: |", "exactly one of inline, configMap, url, bundle and artifact"},
-	"bundle":          {"digest: sha256:baf1", "digest: sha256:BAF1", "as `refit bundle inspect` prints it"},
-	"clusterupdate":   {"reason: this site has no NTP server", "reason: ' '", "say why the risk is taken"},
-	"imagetrack":      {"tier: Intermediate", "tag: '2.6'", "a single tag has one version"},
-	"machinesource":   {"declared:\n    os: \"9.6\"\n    release: 1.36.3", "declared: {}", "declare the release, the OS version, or both"},
-	"nodeconfig":      {"path: /etc/motd", "path: /etc/../motd", "must be an absolute, clean path"},
-	"osimage":         {"track: true ", "track: false ", "leave track out, or set it to true"},
-	"pinnedimageset":  {"digest: sha256:5b0b", "digest: latest # ", "a tag alone can move"},
-	"trustpolicy":     {"threshold: 2", "threshold: 4", "lower it or add keys"},
-	"updatepool":      {"maxUnavailable: 10%", "maxUnavailable: 0%", "use paused to stop"},
-	"updater":         {"url: https://", "url: http://", "must begin with https://"},
+	"bootimagepolicy":    {"mode: Roll ", "mode: Observe ", "windows are for mode Roll"},
+	"bootimagestream":    {"inline: |", "url: {url: 'https://a.example'}\n  inline: |", "exactly one of inline, configMap, url, bundle and artifact"},
+	"bundle":             {"digest: sha256:baf1", "digest: sha256:BAF1", "as `refit bundle inspect` prints it"},
+	"clusterupdate":      {"reason: this site has no NTP server", "reason: ' '", "say why the risk is taken"},
+	"imagetrack":         {"tier: Intermediate", "tag: '2.6'", "a single tag has one version"},
+	"machinesource":      {"declared:\n    os: \"9.6\"\n    release: 1.36.3", "declared: {}", "declare the release, the OS version, or both"},
+	"nodeconfig":         {"path: /etc/motd", "path: /etc/../motd", "must be an absolute, clean path"},
+	"osimage":            {"track: true ", "track: false ", "leave track out, or set it to true"},
+	"pinnedimageset":     {"digest: sha256:5b0b", "digest: latest # ", "a tag alone can move"},
+	"trustpolicy":        {"threshold: 2", "threshold: 4", "lower it or add keys"},
+	"trustpolicy-images": {"accept: Unsigned ", "accept: Anything ", "Unsupported value"},
+	"updatepool":         {"maxUnavailable: 10%", "maxUnavailable: 0%", "use paused to stop"},
+	"updater":            {"url: https://", "url: http://", "must begin with https://"},
 }
 
 // Every kind that people write has a sample, which an administrator of refit can
@@ -52,7 +54,7 @@ func testSamples(t *testing.T, cfg *rest.Config, admin client.Client) {
 	mustCreate(t, admin, grant)
 	waitForPolicies(t, admin)
 	c := client.WithFieldValidation(newClient(t, apitest.As(cfg, "samples@example.com")), metav1.FieldValidationStrict)
-	for kind, name := range sampleKinds(t) {
+	for name, kind := range sampleKinds(t) {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("samples", name+".yaml"))
 			if err != nil {
@@ -101,29 +103,37 @@ func createSample(t *testing.T, c client.Client, o *unstructured.Unstructured) *
 	return nil
 }
 
-// sampleKinds returns the kinds that people write with the names of their samples.
+// sampleKinds returns the kinds of samples by their names: KIND or KIND-WHAT. Each kind that
+// people write has one.
 func sampleKinds(t *testing.T) map[string]string {
 	t.Helper()
 	crds, err := config.CRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]string{}
+	kinds := map[string]string{}
 	for _, crd := range crds {
 		kind, _, err := unstructured.NestedString(crd.Object, "spec", "names", "kind")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !notWritten[kind] {
-			out[kind] = strings.ToLower(kind)
+			kinds[strings.ToLower(kind)] = kind
 		}
 	}
+	out := maps.Clone(kinds)
 	files, err := filepath.Glob("samples/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != len(out) {
-		t.Errorf("%d samples for %d kinds", len(files), len(out))
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		word, _, _ := strings.Cut(name, "-")
+		if kinds[word] == "" {
+			t.Errorf("%s is a sample of no kind", file)
+			continue
+		}
+		out[name] = kinds[word]
 	}
 	return out
 }

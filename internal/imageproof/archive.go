@@ -39,6 +39,8 @@ const (
 	maxLayers  = 256
 	// maxArchiveFiles bounds the blobs of an archive.
 	maxArchiveFiles = 1 << 16
+	// maxKept bounds the manifests and signatures that ReadSignatures keeps, in bytes.
+	maxKept = 32 << 20
 )
 
 // Descriptor names a blob.
@@ -234,6 +236,9 @@ type archiveReader struct {
 	read      map[string]*Manifest
 	layers    map[string][]use
 	visit     func(Blob) error
+	// only has the images whose signatures are wanted; nil wants all documents of all.
+	only map[string]bool
+	kept int64
 }
 
 // Blob is one blob of an archive while it is read. Content holds the bytes of a manifest;
@@ -248,7 +253,17 @@ type Blob struct {
 // ReadArchive reads an archive, parses its documents, and compares each of them with its
 // digest. visit may be nil; it gets every blob once, and reads Content or not.
 func ReadArchive(r io.Reader, visit func(Blob) error) ([]Entry, error) {
-	a := &archiveReader{manifests: map[string][]*Entry{}, read: map[string]*Manifest{}, layers: map[string][]use{}, visit: visit}
+	return readArchive(r, &archiveReader{visit: visit})
+}
+
+// ReadSignatures reads the signatures of some images, by name, and nothing else. It keeps some
+// 32 MiB at most, so that nodes can use it.
+func ReadSignatures(r io.Reader, images map[string]bool) ([]Entry, error) {
+	return readArchive(r, &archiveReader{only: images})
+}
+
+func readArchive(r io.Reader, a *archiveReader) ([]Entry, error) {
+	a.manifests, a.read, a.layers = map[string][]*Entry{}, map[string]*Manifest{}, map[string][]use{}
 	tr := tar.NewReader(r)
 	for n := 0; ; n++ {
 		h, err := tr.Next()
@@ -290,6 +305,11 @@ func (a *archiveReader) file(h *tar.Header, r io.Reader) error {
 	return errors.New("it is no file of an OCI image layout")
 }
 
+// valid: the entry names what it is about.
+func (e *Entry) valid() bool {
+	return e.Image != "" && ValidDigest(e.Subject) && ValidDigest(e.Manifest.Digest)
+}
+
 func (a *archiveReader) index(size int64, r io.Reader) error {
 	if size > maxIndex || a.entries != nil {
 		return fmt.Errorf("it has %d bytes, at most %d are read, and only once", size, maxIndex)
@@ -307,12 +327,16 @@ func (a *archiveReader) index(size int64, r io.Reader) error {
 	if len(index.Manifests) > MaxEntries {
 		return fmt.Errorf("it lists %d artifacts, at most %d are read", len(index.Manifests), MaxEntries)
 	}
-	a.entries = make([]Entry, len(index.Manifests))
+	a.entries = make([]Entry, 0, len(index.Manifests)) // its elements do not move
 	for i, d := range index.Manifests {
-		e := &a.entries[i]
+		if a.only != nil && !a.only[d.Annotations[annotationImage]] {
+			continue
+		}
+		a.entries = append(a.entries, Entry{})
+		e := &a.entries[len(a.entries)-1]
 		*e = Entry{Image: d.Annotations[annotationImage], Subject: d.Annotations[annotationSubject], Tag: d.Annotations[annotationTag], Signer: d.Annotations[annotationSigner], Manifest: d}
 		e.Manifest.Annotations = nil
-		if e.Image == "" || !ValidDigest(e.Subject) || !ValidDigest(d.Digest) {
+		if !e.valid() {
 			return fmt.Errorf("artifact %d has no image, subject or digest", i+1)
 		}
 		a.manifests[d.Digest] = append(a.manifests[d.Digest], e)
@@ -322,6 +346,9 @@ func (a *archiveReader) index(size int64, r io.Reader) error {
 
 func (a *archiveReader) blob(digest string, size int64, r io.Reader) error {
 	if owners := a.manifests[digest]; len(owners) > 0 {
+		if err := a.keep(size * int64(len(owners))); err != nil {
+			return err
+		}
 		raw, err := readVerified(r, digest, size, MaxManifest)
 		if err != nil {
 			return err
@@ -329,6 +356,9 @@ func (a *archiveReader) blob(digest string, size int64, r io.Reader) error {
 		return a.manifest(digest, raw, owners)
 	}
 	if uses := a.layers[digest]; len(uses) > 0 && size <= MaxDocument {
+		if err := a.keep(size * int64(len(uses))); err != nil {
+			return err
+		}
 		content, err := readVerified(r, digest, size, MaxDocument)
 		if err != nil {
 			return err
@@ -344,6 +374,14 @@ func (a *archiveReader) blob(digest string, size int64, r io.Reader) error {
 	return a.visit(Blob{Digest: digest, Size: size, Content: r})
 }
 
+// keep counts what stays in memory.
+func (a *archiveReader) keep(size int64) error {
+	if a.kept += size; a.only != nil && a.kept > maxKept {
+		return fmt.Errorf("the signatures of the images have more than %d bytes", maxKept)
+	}
+	return nil
+}
+
 func (a *archiveReader) manifest(digest string, raw []byte, owners []*Entry) error {
 	m, err := ParseManifest(raw)
 	if err != nil {
@@ -352,7 +390,7 @@ func (a *archiveReader) manifest(digest string, raw []byte, owners []*Entry) err
 	a.read[digest] = m
 	for _, e := range owners {
 		for _, l := range m.Layers {
-			if Parsed(l.MediaType) {
+			if Parsed(l.MediaType) && (a.only == nil || l.Size <= MaxSignature) {
 				a.layers[l.Digest] = append(a.layers[l.Digest], use{e, l})
 			}
 		}

@@ -11,9 +11,12 @@
 // that are signed by a key, and JWS envelopes of notation. Keyless signatures, COSE envelopes
 // and countersignatures of timestamp authorities are refused with the reason Unsupported.
 //
+// Rules of a policy file and of a TrustPolicy are one type, RuleSpec. Demands are the rules of all
+// TrustPolicies; nodes apply them before they load an image.
+//
 // Inputs: bytes of layers with their annotations, a Policy, digests and repositories. Outputs:
 // a Result with the signer, or with a reason word and a sentence. Callers: bundlewriter, the
-// command line.
+// command line, the agent, the controller.
 //
 //	p, err := imageproof.Parse(imageproof.Layer{MediaType: m, Content: b, Annotations: a})
 //	r := rule.Verify(imageproof.Target{Repository: repo, Digest: d}, proofs, now)

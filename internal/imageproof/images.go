@@ -77,6 +77,7 @@ var fixes = map[Reason]string{
 	Damaged:       "copy the signature again from the publisher's registry",
 	Unsupported:   "ask the publisher for a signature by a key (cosign sign --key) or a JWS signature of notation",
 	NoRule:        "add a rule for the repository, or for *",
+	InvalidRule:   "correct the TrustPolicy; its status names the rule",
 }
 
 // Check applies the policy to all images and returns every refusal. It writes the signer into
@@ -92,6 +93,10 @@ func (p *Policy) Check(images []Image, entries []Entry, now time.Time) []Refusal
 		r := p.RuleFor(img.Repository)
 		if r == nil {
 			out = append(out, refusal(img, img.Digest, problemf(NoRule, "no rule of the policy covers %s", img.Repository)))
+			continue
+		}
+		if r.invalid != nil {
+			out = append(out, refusal(img, img.Digest, problemf(InvalidRule, "the rule for %s cannot be read: %v", r.Images, r.invalid)))
 			continue
 		}
 		own := byImage[img.Name]

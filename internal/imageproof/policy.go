@@ -26,6 +26,9 @@ type Rule struct {
 	EachPlatform bool
 	// SignedAs are patterns of further repositories that a payload may name, for copies of images.
 	SignedAs []string
+
+	// invalid: a TrustPolicy has it and it cannot be read. It refuses what its pattern covers.
+	invalid error
 }
 
 // CheckPattern returns why a pattern of repositories is invalid, or nil.

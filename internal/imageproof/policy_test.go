@@ -229,5 +229,9 @@ func FuzzReadArchive(f *testing.F) {
 		if err == nil && len(p.Check(images, entries, now)) == 0 {
 			t.Fatal("accepted without a signature of the key")
 		}
+		entries, err = ReadSignatures(bytes.NewReader(raw), map[string]bool{"r.example/a:v1": true})
+		if err == nil && len(p.Check(images, entries, now)) == 0 {
+			t.Fatal("accepted on a node without a signature of the key")
+		}
 	})
 }

@@ -66,6 +66,7 @@ const (
 	Damaged       Reason = "Damaged"       // the document cannot be read
 	Unsupported   Reason = "Unsupported"   // the document has a form that refit does not verify
 	NoRule        Reason = "NoRule"        // no rule of the policy covers the repository
+	InvalidRule   Reason = "InvalidRule"   // a rule of a TrustPolicy cannot be read
 )
 
 // closeness orders reasons: with several signatures the one that came closest to valid is reported.

@@ -34,6 +34,7 @@ func (disk) Unit(context.Context, string) (systemd.Unit, error) { return systemd
 func (disk) SetUnit(context.Context, string, string) error      { return nil }
 func (disk) ReloadUnits(context.Context) error                  { return nil }
 func (disk) RefreshUnit(context.Context, string, bool) error    { return nil }
+func (disk) StartUnit(context.Context, string) error            { return nil }
 func (d *disk) has(path string) bool {
 	_, err := os.Stat(filepath.Join(d.root, path))
 	return err == nil
