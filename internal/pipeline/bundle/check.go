@@ -45,7 +45,7 @@ func (m *Metadata) Check() error {
 		n, most int
 		what    string
 	}{
-		{len(m.Images), maxImages, "images"}, {len(m.Payloads), maxPayloads, "payloads"}, {len(m.Platforms), maxPlatforms, "platforms"},
+		{len(m.Images), maxImages, "images"}, {len(m.Payloads), maxPayloads, "payloads"}, {len(m.Platforms), maxPlatforms, "platforms"}, {len(m.Constraints), maxConstraint, "constraints"},
 		{len(m.Blobs), maxBlobs, "blobs"}, {references, maxReferences, "blobs of images"},
 	} {
 		if l.n > l.most {
@@ -84,6 +84,9 @@ func (m *Metadata) checkScalars() string {
 		return fmt.Sprintf("Kubernetes version %.80q is not a semantic version", m.KubernetesVersion)
 	case m.ChunkSize < MinChunkSize || m.ChunkSize > MaxChunkSize:
 		return fmt.Sprintf("chunk size %d is not in %d..%d", m.ChunkSize, MinChunkSize, MaxChunkSize)
+	}
+	if found := m.checkConstraints(); found != "" {
+		return found
 	}
 	return m.checkPlatforms()
 }
@@ -271,10 +274,11 @@ func matchLayers(layers []descriptor, payloads []Payload) string {
 	return ""
 }
 
-// Sort puts a bundle's metadata into the order of the format: platforms,
+// Sort puts a bundle's metadata into the order of the format: platforms, constraints,
 // images and payloads. Blob indexes stay as they are.
 func (m *Metadata) Sort() {
 	sort.Strings(m.Platforms)
+	sort.Slice(m.Constraints, func(i, j int) bool { return m.Constraints[i].Name < m.Constraints[j].Name })
 	sort.Slice(m.Images, func(i, j int) bool { return m.Images[i].Name < m.Images[j].Name })
 	sort.Slice(m.Payloads, func(i, j int) bool { return payloadBefore(m.Payloads[i], m.Payloads[j]) })
 	for i := range m.Images {

@@ -16,6 +16,7 @@ const (
 	maxImages     = 8192
 	maxPayloads   = 4096
 	maxPlatforms  = 64
+	maxConstraint = 16
 	maxBlobs      = 1 << 15
 	maxReferences = 1 << 18 // of images to blobs, all together
 )
@@ -228,7 +229,7 @@ func (r *metadataReader) members() members {
 			return err
 		},
 		"minRefit": s.text(&m.MinRefit), "name": s.text(&m.Name), "version": s.text(&m.Version), "kubernetesVersion": s.text(&m.KubernetesVersion),
-		"platforms": r.platforms, "images": r.images, "payloads": r.payloads, "chunkSize": s.number(&m.ChunkSize), "blobs": r.blobs,
+		"platforms": r.platforms, "constraints": r.constraints, "images": r.images, "payloads": r.payloads, "chunkSize": s.number(&m.ChunkSize), "blobs": r.blobs,
 	}
 	for name, read := range all {
 		if name == "formatVersion" || name == "minRefit" {
@@ -251,6 +252,19 @@ func (r *metadataReader) platforms() error {
 		err := r.s.text(&p)()
 		r.m.Platforms = append(r.m.Platforms, p)
 		return err
+	})
+}
+
+func (r *metadataReader) constraints() error {
+	var c Constraint
+	fields := members{"name": r.s.text(&c.Name), "min": r.s.text(&c.Min), "max": r.s.text(&c.Max)}
+	return r.s.array(maxConstraint, "constraints", func() error {
+		c = Constraint{}
+		if err := r.s.object(fields); err != nil {
+			return err
+		}
+		r.m.Constraints = append(r.m.Constraints, c)
+		return nil
 	})
 }
 

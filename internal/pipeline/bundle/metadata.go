@@ -50,11 +50,14 @@ type Metadata struct {
 	Name     string `json:"name"`
 	// Version of the bundle, a semantic version; orders bundles of one name.
 	Version string `json:"version"`
-	// KubernetesVersion of the kubelet/kubeadm payloads, for example v1.36.3;
+	// KubernetesVersion of the payloads kubelet and kubeadm, for example v1.36.3, or of the
+	// payload k3s, rke2 or k0s, with its build;
 	// empty if the bundle brings none.
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Platforms, sorted, for example linux/amd64.
 	Platforms []string `json:"platforms"`
+	// Constraints on nodes, sorted by name; left out if there is none.
+	Constraints []Constraint `json:"constraints,omitempty"`
 	// Images sorted by name.
 	Images []Image `json:"images"`
 	// Payloads sorted by name, then platform.

@@ -63,6 +63,15 @@ func (p Part) step() int64 {
 	return p.Length
 }
 
+// Containing returns the number of the part with a byte of the bundle, of the same split.
+func (p Part) Containing(offset int64) int { return int(offset/p.step()) + 1 }
+
+// Range returns the range of the bundle that a part of the same split has.
+func (p Part) Range(number int) (offset, length int64) {
+	offset = int64(number-1) * p.step()
+	return offset, min(p.step(), p.Size-offset)
+}
+
 // Header is the header of the part: two lines for people and programs, the digest of both, zeros.
 func (p Part) Header() []byte {
 	b := append([]byte(partFirst), canonical(p)...)
@@ -196,10 +205,26 @@ func CheckParts(group []PartFile, others [][]PartFile) error {
 	return e
 }
 
-// maxNamedParts is how many missing parts, and parts of other bundles, are named.
-const maxNamedParts = 8
+// IntactParts returns the parts of a group of GroupParts, each once, without files that end early
+// or late. The error is a *PartsError that names those.
+func IntactParts(group []PartFile) (intact []PartFile, torn error) {
+	e := &PartsError{Bundle: group[0].Bundle}
+	for _, f := range group {
+		switch want := PartHeaderSize + f.Length; {
+		case f.FileSize != UnknownPartSize && f.FileSize != want:
+			e.Problems = append(e.Problems, fmt.Sprintf("%s has %d bytes, %d expected: copy it again", f, f.FileSize, want))
+		case len(intact) == 0 || intact[len(intact)-1].Number != f.Number:
+			intact = append(intact, f)
+		}
+	}
+	if len(e.Problems) == 0 {
+		return intact, nil
+	}
+	return intact, e
+}
 
-func missingParts(numbers []int, count int) string {
+// PartNumbers names parts by their numbers, "part 3 of 5" or "parts 1, 3 of 5", at most eight.
+func PartNumbers(numbers []int, count int) string {
 	var names []string
 	for _, n := range numbers[:min(len(numbers), maxNamedParts)] {
 		names = append(names, fmt.Sprint(n))
@@ -208,9 +233,19 @@ func missingParts(numbers []int, count int) string {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	if len(numbers) == 1 {
-		return fmt.Sprintf("part %s of %d is missing: add it, or the medium that has it", names[0], count)
+		return fmt.Sprintf("part %s of %d", names[0], count)
 	}
-	return fmt.Sprintf("parts %s of %d are missing: add them, or the media that have them", strings.Join(names, ", "), count)
+	return fmt.Sprintf("parts %s of %d", strings.Join(names, ", "), count)
+}
+
+// maxNamedParts is how many missing parts, and parts of other bundles, are named.
+const maxNamedParts = 8
+
+func missingParts(numbers []int, count int) string {
+	if len(numbers) == 1 {
+		return PartNumbers(numbers, count) + " is missing: add it, or the medium that has it"
+	}
+	return PartNumbers(numbers, count) + " are missing: add them, or the media that have them"
 }
 
 func foreignParts(others [][]PartFile) string {

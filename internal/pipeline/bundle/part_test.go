@@ -62,6 +62,27 @@ func TestPartHeaders(t *testing.T) {
 	}
 }
 
+// Each part knows the ranges of the others.
+func TestRangesOfParts(t *testing.T) {
+	t.Parallel()
+	for _, step := range []int64{1, 7, 33, 99, 100, 1000} {
+		parts := splitOf(t, DigestOf(nil), 100, step)
+		for _, p := range parts {
+			for _, q := range parts {
+				if offset, length := p.Range(q.Number); offset != q.Offset || length != q.Length || p.Containing(offset) != q.Number || p.Containing(offset+length-1) != q.Number {
+					t.Fatalf("step %d: %s has %d bytes at %d, %s says %d at %d", step, q.Part, q.Length, q.Offset, p.Part, length, offset)
+				}
+			}
+		}
+		twice := append([]PartFile{parts[0]}, parts...)
+		twice[len(twice)-1].FileSize = 1
+		intact, torn := IntactParts(twice)
+		if len(intact) != max(1, len(parts)-1) || torn == nil {
+			t.Errorf("step %d: %d intact parts of %d, %v", step, len(intact), len(parts), torn)
+		}
+	}
+}
+
 func TestPartHeadersThatAreNone(t *testing.T) {
 	t.Parallel()
 	good := splitOf(t, DigestOf(nil), 100, 40)[1].Part

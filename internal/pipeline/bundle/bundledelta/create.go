@@ -302,8 +302,8 @@ func (c *creator) diff(p *patch, content []byte) (err error) {
 	}
 	defer spool.Close()
 	for _, r := range p.Refs {
-		if err := unpackTo(c.ctx, spool, c.base, r.Blob, r.Packed, r.Size); err != nil {
-			return err
+		if err := r.unpackTo(spool, withContext{c.ctx, c.base.Blob(r.Blob)}); err != nil {
+			return fmt.Errorf("unpack blob %s of the base: %w", c.base.Header().Metadata.Blobs[r.Blob].Digest, err)
 		}
 	}
 	old, unmap, err := fsutil.Map(spool, p.oldSize())

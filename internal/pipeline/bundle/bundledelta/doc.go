@@ -15,7 +15,8 @@
 // left out, before it writes anything.
 //
 // Inputs: bundlereader.File, the path of a delta, the bytes of an inventory. Outputs: a file, errors
-// that name the part and what to do. Callers: the CLI. The format is docs/reference/delta-format.md.
+// that name the part and what to do. Callers: the CLI; the agent, which makes single blobs in processes
+// without privileges (Step). The format is docs/reference/delta-format.md.
 //
 // Size: both ways to make a delta and the one to restore it share its format; an inventory has no
 // other use.

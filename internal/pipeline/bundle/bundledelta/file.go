@@ -65,22 +65,38 @@ func OpenPath(path string) (*Delta, error) {
 // Open opens a delta of size bytes. Errors: *DamagedError, *TooNewError, that it is none, those
 // of the target's header.
 func Open(r io.ReaderAt, size int64) (*Delta, error) {
+	d, err := begin(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.pre.checkFileSize(size); err != nil {
+		return nil, err
+	}
+	if err := d.readHeader(); err != nil {
+		return nil, err
+	}
+	return d, d.readPlan()
+}
+
+// begin reads the preamble of a delta.
+func begin(r io.ReaderAt) (*Delta, error) {
 	b := make([]byte, preambleSize)
 	n, err := r.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	d := &Delta{r: r}
-	if d.pre, err = parsePreamble(b[:n]); err != nil {
-		return nil, err
+	d.pre, err = parsePreamble(b[:n])
+	return d, err
+}
+
+// checkFileSize compares the size of a file with that of the delta in it. A device may have more,
+// and its size is bundlereader.UnknownSize.
+func (p preamble) checkFileSize(size int64) error {
+	if want := p.fileSize(); size != want && size != bundlereader.UnknownSize {
+		return damaged("file", "has %d bytes, %d were written: copy it again", size, want)
 	}
-	if want := d.pre.fileSize(); size != want {
-		return nil, damaged("file", "has %d bytes, %d were written: copy it again", size, want)
-	}
-	if err := d.readHeader(); err != nil {
-		return nil, err
-	}
-	return d, d.readPlan()
+	return nil
 }
 
 // Close closes what OpenPath opened.
@@ -129,52 +145,71 @@ func (d *Delta) section(at int64, s section) *io.SectionReader {
 	return io.NewSectionReader(d.r, at, s.Length)
 }
 
-// readHeader reads the header of the target. It has the digest that the delta names, else it is
-// not decoded.
+// readHeader unpacks the header of the target and decodes it.
 func (d *Delta) readHeader() error {
-	const part = "header of the bundle"
 	in, err := newDecoder(d.section(preambleSize, d.pre.Header))
 	if err != nil {
-		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+		return &DamagedError{Part: headerPart, Found: "cannot be read", Err: err}
 	}
 	defer in.Close()
+	d.target, err = d.pre.decodeHeader(in, func(r io.Reader) (*bundle.Header, error) { return bundle.ReadHeader(r, d.pre.Target) })
+	return err
+}
+
+// Parts of a delta in messages.
+const (
+	headerPart = "header of the bundle"
+	planPart   = "plan"
+)
+
+// decodeHeader decodes the unpacked header of the target. It has the digest that the delta names,
+// else decode returns an error.
+func (p preamble) decodeHeader(in io.Reader, decode func(io.Reader) (*bundle.Header, error)) (*bundle.Header, error) {
 	sum := sha256.New()
-	limited := io.TeeReader(io.LimitReader(in, d.pre.Header.Size+1), sum)
-	h, err := bundle.ReadHeader(limited, d.pre.Target)
+	limited := io.TeeReader(io.LimitReader(in, p.Header.Size+1), sum)
+	h, err := decode(limited)
 	if err != nil {
-		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+		return nil, &DamagedError{Part: headerPart, Found: "cannot be read", Err: err}
 	}
 	rest, err := io.Copy(io.Discard, limited)
 	switch {
 	case err != nil:
-		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
-	case rest > 0 || h.HeaderSize() != d.pre.Header.Size || h.FileSize() != d.pre.Size:
-		return damaged(part, "has another size than the preamble says")
-	case bundle.FormatDigest([sha256.Size]byte(sum.Sum(nil))) != d.pre.Header.Digest:
-		return damaged(part, "has another digest than the preamble says")
+		return nil, &DamagedError{Part: headerPart, Found: "cannot be read", Err: err}
+	case rest > 0 || h.HeaderSize() != p.Header.Size || h.FileSize() != p.Size:
+		return nil, damaged(headerPart, "has another size than the preamble says")
+	case h.Digest != p.Target || bundle.FormatDigest([sha256.Size]byte(sum.Sum(nil))) != p.Header.Digest:
+		return nil, damaged(headerPart, "has another digest than the preamble says")
 	}
-	d.target = h
-	return nil
+	return h, nil
 }
 
+// planSection is where the packed plan is.
+func (d *Delta) planSection() *io.SectionReader {
+	return d.section(preambleSize+d.pre.Header.Length+d.pre.Data.Length, d.pre.Plan)
+}
+
+// readPlan unpacks the plan and decodes it.
 func (d *Delta) readPlan() error {
-	const part = "plan"
-	in, err := newDecoder(d.section(preambleSize+d.pre.Header.Length+d.pre.Data.Length, d.pre.Plan))
+	in, err := newDecoder(d.planSection())
 	if err != nil {
-		return &DamagedError{Part: part, Found: "cannot be read", Err: err}
+		return &DamagedError{Part: planPart, Found: "cannot be read", Err: err}
 	}
 	defer in.Close()
+	return d.readUnpackedPlan(in)
+}
+
+func (d *Delta) readUnpackedPlan(in io.Reader) error {
 	sum := sha256.New()
 	limited := io.TeeReader(io.LimitReader(in, d.pre.Plan.Size+1), sum)
 	lines := bufio.NewReaderSize(limited, maxPlanLine)
 	if err := d.decodePlan(lines); err != nil {
-		return &DamagedError{Part: part, Found: "cannot be decoded", Err: err}
+		return &DamagedError{Part: planPart, Found: "cannot be decoded", Err: err}
 	}
 	if rest, err := io.Copy(io.Discard, lines); err != nil || rest > 0 {
-		return &DamagedError{Part: part, Found: "more lines than blobs", Err: err}
+		return &DamagedError{Part: planPart, Found: "more lines than blobs", Err: err}
 	}
 	if bundle.FormatDigest([sha256.Size]byte(sum.Sum(nil))) != d.pre.Plan.Digest {
-		return damaged(part, "has another digest than the preamble says")
+		return damaged(planPart, "has another digest than the preamble says")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
@@ -389,6 +391,44 @@ func FuzzPreamble(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := parsePreamble(b); err == nil && !bytes.Equal(p.marshal(), b[:preambleSize]) {
 			t.Fatal("another form")
+		}
+	})
+}
+
+// FuzzHead: a hostile head, and hostile data, give steps that write at most what the header says.
+func FuzzHead(f *testing.F) {
+	forged := forge(f)
+	delta := forged.bytes(f)
+	target := forged.pre.Target
+	var head bytes.Buffer
+	if err := UnpackHead(&head, bytes.NewReader(delta)); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := ParseHead(target, head.Bytes()); err != nil {
+		f.Fatal(err)
+	}
+	dir := f.TempDir()
+	f.Add(head.Bytes(), delta)
+	f.Fuzz(func(t *testing.T, head, delta []byte) {
+		d, err := ParseHead(target, head)
+		if err != nil {
+			return
+		}
+		for i, blob := range d.Target().Metadata.Blobs {
+			s, ok := d.Step(i)
+			if !ok || s.SpoolSize() > 1<<20 {
+				continue
+			}
+			spool, err := fsutil.Unnamed(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			err = s.Run(t.Context(), bytes.NewReader(delta), func(int) (io.Reader, error) { return bytes.NewReader(delta), nil }, spool, &out)
+			spool.Close()
+			if int64(out.Len()) > blob.Size || err == nil && int64(out.Len()) != blob.Size {
+				t.Fatalf("%d bytes of %d, %v", out.Len(), blob.Size, err)
+			}
 		}
 	})
 }

@@ -188,7 +188,12 @@ func (r *restorer) copy(w io.Writer, blob int) error {
 }
 
 func (r *restorer) data(w io.Writer, at, length int64) error {
-	in, err := newDecoder(io.NewSectionReader(r.d.r, at, length))
+	return unpackData(w, io.NewSectionReader(r.d.r, at, length))
+}
+
+// unpackData writes a blob that the delta has whole.
+func unpackData(w io.Writer, packed io.Reader) error {
+	in, err := newDecoder(packed)
 	if err != nil {
 		return err
 	}
@@ -201,9 +206,14 @@ func (r *restorer) patch(w io.Writer, at int64, p *patch) error {
 	if err := r.unpackRefs(p.Refs); err != nil {
 		return err
 	}
+	return p.apply(w, r.d.r, at, r.old)
+}
+
+// apply writes the blob of a patch, whose streams begin at a place of the delta, given the old bytes.
+func (p *patch) apply(w io.Writer, delta io.ReaderAt, at int64, old io.ReaderAt) error {
 	var in [3]io.ReadCloser
 	for i, length := range []int64{p.Control, p.Diff, p.Extra} {
-		z, err := newDecoder(io.NewSectionReader(r.d.r, at, length))
+		z, err := newDecoder(io.NewSectionReader(delta, at, length))
 		if err != nil {
 			return err
 		}
@@ -218,7 +228,7 @@ func (r *restorer) patch(w io.Writer, at int64, p *patch) error {
 		}
 		w = g
 	}
-	a := &patcher{control: bufio.NewReader(in[0]), diff: in[1], extra: in[2], old: r.old, oldSize: p.oldSize(), size: p.Size, out: w}
+	a := &patcher{control: bufio.NewReader(in[0]), diff: in[1], extra: in[2], old: old, oldSize: p.oldSize(), size: p.Size, out: w}
 	if err := a.apply(); err != nil || g == nil {
 		return err
 	}
@@ -237,29 +247,28 @@ func (r *restorer) unpackRefs(refs []ref) error {
 	}
 	r.old = f
 	for _, ref := range refs {
-		if err := unpackTo(r.ctx, f, r.base, ref.Blob, ref.Packed, ref.Size); err != nil {
-			return err
+		blob := r.base.Header().Metadata.Blobs[ref.Blob].Digest
+		if err := ref.unpackTo(f, withContext{r.ctx, r.base.Blob(ref.Blob)}); err != nil {
+			return fmt.Errorf("unpack blob %s of the base: %w", blob, err)
 		}
 	}
 	r.refs = refs
 	return nil
 }
 
-// unpackTo writes an unpacked blob of the base to w. It has size bytes, else that is an error.
-func unpackTo(ctx context.Context, w io.Writer, f *bundlereader.File, blob int, packed string, size int64) error {
-	in, err := unpack(withContext{ctx, f.Blob(blob)}, packed)
+// unpackTo writes an unpacked blob of the base, which blob reads, to w. It has the size of the
+// reference, else that is an error.
+func (r ref) unpackTo(w io.Writer, blob io.Reader) error {
+	in, err := unpack(blob, r.Packed)
 	if err != nil {
-		return fmt.Errorf("unpack blob %s of the base: %w", f.Header().Metadata.Blobs[blob].Digest, err)
+		return err
 	}
 	defer in.Close()
-	n, err := io.CopyBuffer(w, io.LimitReader(in, size+1), make([]byte, bufferSize))
-	if err == nil && n != size {
-		err = fmt.Errorf("has %d bytes or more, %d are expected", n, size)
+	n, err := io.CopyBuffer(w, io.LimitReader(in, r.Size+1), make([]byte, bufferSize))
+	if err == nil && n != r.Size {
+		err = fmt.Errorf("has %d bytes or more, %d are expected", n, r.Size)
 	}
-	if err != nil {
-		return fmt.Errorf("unpack blob %s of the base: %w", f.Header().Metadata.Blobs[blob].Digest, err)
-	}
-	return nil
+	return err
 }
 
 // withContext is a reader that stops when its context ends.

@@ -10,6 +10,9 @@
 // another one where they are. OpenPath also finds a bundle in the file system of a device or an image, with or without a
 // partition table. It knows a bundle by its header, never by its name, and takes none of several.
 //
+// Upload is the artifact that a registry stores for a bundle.
+// A bundle in parts is read where they are. FindDamage names every damaged range, for a repair.
+//
 // Inputs: an io.ReaderAt, or the path of a file, a device or an image. Outputs: the Header,
 // verified bytes, errors that name the part, the image, the digest and the offset. Callers: the
 // load and distribute halves of the agent, bundlewriter (bundles as sources), the controller and

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -28,6 +29,10 @@ type File struct {
 	c    io.Closer
 	// where names the part with an offset, of a bundle in parts; else nil.
 	where func(offset, length int64) string
+	// joined has the parts of a bundle of which some may be missing; else nil.
+	joined *Joined
+	// places are the files and devices with the bundle, of OpenPath.
+	places []string
 }
 
 // Open reads and checks the header of a bundle. size is that of a regular file
@@ -136,6 +141,22 @@ type source struct {
 	name  string
 	c     io.Closer
 	where func(offset, length int64) string
+	// paths are those of the parts of a bundle in parts, or that of a bundle that was found.
+	paths []string
+}
+
+// places returns the files and devices that have the bundle, or its parts.
+func (s source) places() (out []string) {
+	paths := s.paths
+	if len(paths) == 0 {
+		paths = []string{s.name}
+	}
+	for _, p := range paths {
+		if disk, _ := SplitPath(p); !slices.Contains(out, disk) {
+			out = append(out, disk)
+		}
+	}
+	return out
 }
 
 func (s source) open() (*File, error) {
@@ -144,7 +165,7 @@ func (s source) open() (*File, error) {
 		s.c.Close()
 		return nil, fmt.Errorf("%s: %w", s.name, located(err, s.where))
 	}
-	b.c, b.where = s.c, s.where
+	b.c, b.where, b.places = s.c, s.where, s.places()
 	return b, nil
 }
 
@@ -182,7 +203,7 @@ func openPath(path string) (source, error) {
 		f.Close()
 		return source{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return source{found.file, found.size, cmp.Or(found.Path, path), f, found.where}, nil
+	return source{found.file, found.size, cmp.Or(found.Path, path), f, found.where, found.paths()}, nil
 }
 
 // searchable returns the medium in which to search for bundles, or nil if the bundle starts with
@@ -229,6 +250,9 @@ func (f *File) Close() error {
 	}
 	return f.c.Close()
 }
+
+// Places are the files and devices that OpenPath found the bundle in: several for one in parts.
+func (f *File) Places() []string { return f.places }
 
 // Header is the checked header.
 func (f *File) Header() *bundle.Header { return f.h }
@@ -293,6 +317,9 @@ func (f *File) unreadable(blob int, at int64, err error) error {
 // sameHeader reads the header again: another one means that the medium was
 // swapped after Open.
 func (f *File) sameHeader() error {
+	if f.joined != nil && !f.joined.Covers(0, f.h.HeaderSize()) {
+		return nil // the header came from elsewhere
+	}
 	buf := make([]byte, min(readStep, len(f.h.Raw)))
 	for at := 0; at < len(f.h.Raw); at += len(buf) {
 		want := f.h.Raw[at:min(at+len(buf), len(f.h.Raw))]

@@ -122,6 +122,9 @@ type medium struct {
 	// stopped returns why the search must end before everything was read; nil: it never must.
 	stopped func() error
 	parts   partPool
+	// deltas are the delta bundles if keepDeltas is set; else they are problems.
+	keepDeltas bool
+	deltas     []Found
 	// delta says that the medium itself is a delta.
 	delta error
 }
@@ -223,9 +226,12 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 		m.problem(err)
 		return
 	}
-	p := text.CleanLine(m.path + "#" + v.name(name))
+	p := text.CleanLine(v.name(name))
+	if m.path != "" {
+		p = text.CleanLine(m.path + "#" + v.name(name))
+	}
 	if raw, err := isBundle(f); err != nil || !raw {
-		m.noWhole(f, p, v.name(name), info.Size(), err)
+		m.noWhole(Found{Path: p, file: f, size: info.Size(), name: v.name(name), start: v.start}, err)
 		return
 	}
 	if found, ok := foundIn(p, f, info.Size()); ok {
@@ -234,18 +240,24 @@ func (m *medium) file(v volume, name string, e fs.DirEntry) {
 	}
 }
 
-// noWhole adds a file that is no whole bundle but may be a part, or says why it is none.
-func (m *medium) noWhole(f io.ReaderAt, path, name string, size int64, err error) {
+// noWhole adds a file that is no whole bundle but may be a part or a delta, or says why it is none.
+func (m *medium) noWhole(f Found, err error) {
+	if err == nil && m.keepDeltas && BeginsDelta(f.file) {
+		if len(m.deltas) < maxFound {
+			m.deltas = append(m.deltas, f)
+		}
+		return
+	}
 	if err == nil {
-		if err = deltaError(f); err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
+		if err = deltaError(f.file); err != nil {
+			err = fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	if err != nil {
 		m.problem(err)
 		return
 	}
-	m.parts.add(f, path, size)
+	m.parts.addFile(f.file, f.Path, f.size, f.start)
 }
 
 // foundIn describes a bundle that begins with the first byte of r. ok is false if it is none.

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -19,8 +18,10 @@ import (
 // partPool are parts that were found at one or several places.
 type partPool struct {
 	files []bundle.PartFile
-	// readers read the files from their headers on, by name.
+	// readers read the files from their headers on, by name; starts are where the file systems of
+	// those in one begin on their medium.
 	readers map[string]io.ReaderAt
+	starts  map[string]int64
 	// damaged are files with headers that cannot be read.
 	damaged []Found
 }
@@ -47,6 +48,16 @@ func (p *partPool) add(r io.ReaderAt, name string, size int64) bool {
 		p.readers[name] = r
 	}
 	return true
+}
+
+// addFile is add for a file in a file system that begins at start on its medium.
+func (p *partPool) addFile(r io.ReaderAt, name string, size, start int64) {
+	if p.add(r, name, size) && p.readers[name] == r {
+		if p.starts == nil {
+			p.starts = map[string]int64{}
+		}
+		p.starts[name] = start
+	}
 }
 
 // found describes the bundle of each split. One that cannot be opened has an error and no file.
@@ -81,85 +92,50 @@ func (p *partPool) withDamaged(err error) error {
 	return err
 }
 
+// pieces returns parts as pieces of their bundle.
+func (p *partPool) pieces(parts []bundle.PartFile) []Piece {
+	var out []Piece
+	for _, part := range parts {
+		out = append(out, Piece{Offset: part.Offset, Length: part.Length, From: p.readers[part.Name], At: bundle.PartHeaderSize, Name: part.String()})
+	}
+	return out
+}
+
 // join makes one bundle of its parts.
 func (p *partPool) join(f *Found) {
-	j := joined{parts: f.parts}
-	for _, part := range f.parts {
-		j.readers = append(j.readers, p.readers[part.Name])
-	}
 	f.size = f.parts[0].Size
-	f.Header, f.Err = Summary(j)
-	var other *bundle.OtherBundleError
-	if f.Err != nil {
-		_, err := OpenOf(f.parts[0].Bundle, j, f.size)
-		errors.As(err, &other)
-	}
-	switch {
-	case other != nil:
-		f.Err = beginsAs(f.parts[0], other.Found)
-	case errors.Is(f.Err, bundle.ErrNotBundle):
-		f.Err = &bundle.PartsError{Bundle: f.parts[0].Bundle, Problems: []string{fmt.Sprintf("%s is damaged, it does not begin as a bundle does: copy it again", f.parts[0])}}
-	case f.Err != nil:
-		f.Err = located(f.Err, j.where)
-	case f.Header.Digest != f.parts[0].Bundle:
-		f.Err = beginsAs(f.parts[0], f.Header.Digest)
-	default:
+	j := Join(f.size, p.pieces(f.parts))
+	f.Header, f.Err = summaryOfParts(f.parts[0], j)
+	if f.Err == nil {
 		f.file, f.where = j, j.where
 		f.Err = CheckSize(f.size, f.Header.FileSize())
 	}
 }
 
+// summaryOfParts reads the header of a bundle in parts. first is the part with its beginning.
+func summaryOfParts(first bundle.PartFile, j *Joined) (*bundle.Header, error) {
+	h, err := Summary(j)
+	var other *bundle.OtherBundleError
+	if err != nil {
+		_, opened := OpenOf(first.Bundle, j, j.size)
+		errors.As(opened, &other)
+	}
+	switch {
+	case other != nil:
+		return nil, beginsAs(first, other.Found)
+	case errors.Is(err, bundle.ErrNotBundle):
+		return nil, &bundle.PartsError{Bundle: first.Bundle, Problems: []string{fmt.Sprintf("%s is damaged, it does not begin as a bundle does: copy it again", first)}}
+	case err != nil:
+		return nil, located(err, j.where)
+	case h.Digest != first.Bundle:
+		return nil, beginsAs(first, h.Digest)
+	}
+	return h, nil
+}
+
 // beginsAs is the error for a first part with the bytes of another bundle.
 func beginsAs(p bundle.PartFile, digest string) error {
 	return &bundle.PartsError{Bundle: p.Bundle, Problems: []string{fmt.Sprintf("%s has the beginning of bundle %s: copy it again", p, digest)}}
-}
-
-// joined reads a bundle in parts. Its parts are complete and in order.
-type joined struct {
-	parts   []bundle.PartFile
-	readers []io.ReaderAt
-}
-
-// index returns the part with an offset.
-func (j joined) index(offset int64) int {
-	return sort.Search(len(j.parts), func(i int) bool { return j.parts[i].Offset+j.parts[i].Length > offset })
-}
-
-// where names the parts with a range, of which one is damaged.
-func (j joined) where(offset, length int64) string {
-	first := min(j.index(offset), len(j.parts)-1)
-	last := min(j.index(offset+max(length, 1)-1), len(j.parts)-1)
-	switch last - first {
-	case 0:
-		return j.parts[first].String()
-	case 1:
-		return fmt.Sprintf("%s or %s", j.parts[first], j.parts[last])
-	}
-	return fmt.Sprintf("one of the parts from %s to %s", j.parts[first], j.parts[last])
-}
-
-func (j joined) ReadAt(b []byte, offset int64) (n int, err error) {
-	if offset < 0 {
-		return 0, errors.New("negative offset")
-	}
-	for n < len(b) {
-		i := j.index(offset)
-		if i == len(j.parts) {
-			return n, io.EOF
-		}
-		at := offset - j.parts[i].Offset
-		want := int(min(int64(len(b)-n), j.parts[i].Length-at))
-		got, err := j.readers[i].ReadAt(b[n:n+want], bundle.PartHeaderSize+at)
-		n, offset = n+got, offset+int64(got)
-		if got == want {
-			continue
-		}
-		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return n, fmt.Errorf("%s: %w", j.parts[i], err)
-	}
-	return n, nil
 }
 
 // located names the part in which a bundle is damaged.
@@ -367,7 +343,18 @@ func openPlaces(path string, places []string, part string) (source, error) {
 	if len(places) == 1 {
 		name = cmp.Or(found.Path, path)
 	}
-	return source{found.file, found.size, name, s, found.where}, nil
+	return source{found.file, found.size, name, s, found.where, found.paths()}, nil
+}
+
+// paths returns the paths of the parts of a bundle in parts, else that of the bundle if it is known.
+func (f Found) paths() (out []string) {
+	for _, p := range f.parts {
+		out = append(out, p.Name)
+	}
+	if len(out) == 0 && f.Path != "" {
+		out = []string{f.Path}
+	}
+	return out
 }
 
 func listPlaces(path string, places []string, part string) ([]Found, error) {

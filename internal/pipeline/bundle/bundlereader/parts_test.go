@@ -241,6 +241,11 @@ func TestDirectories(t *testing.T) {
 	checkOpens(t, dir, file)
 	checkOpens(t, filepath.Join(dir, "2"), file)
 	checkOpens(t, filepath.Join(dir, "2")+","+filepath.Join(dir, "1"), file)
+	if f, err := bundlereader.OpenPath(dir); err != nil {
+		t.Error(err)
+	} else if got := f.Places(); !slices.Equal(got, []string{filepath.Join(dir, "1"), filepath.Join(dir, "2")}) || f.Close() != nil {
+		t.Errorf("places of the parts: %q", got)
+	}
 	writeParts(t, dir, map[string][]byte{"whole": tinyBundle(t, "1.2.4")})
 	_, err := bundlereader.OpenPath(dir)
 	var several *bundlereader.SeveralError

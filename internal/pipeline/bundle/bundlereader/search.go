@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/refit-dev/refit/internal/filesystem"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/text"
 )
 
@@ -23,6 +24,12 @@ const (
 type Survey struct {
 	// Found are the bundles, at most 20.
 	Found []Found
+	// Deltas are the delta bundles, at most 20. They have no header: package bundledelta reads it.
+	Deltas []Found
+	// Parts are those of bundles in parts, at most 256, and Headers what these bundles say of
+	// themselves, where the parts on the medium have the whole header.
+	Parts   []FoundPart
+	Headers []*bundle.Header
 	// FileSystems are the file systems that were searched, as people know them.
 	FileSystems []string
 	// Partitions are the numbers of the partitions that were searched.
@@ -50,14 +57,18 @@ func Search(ctx context.Context, r io.ReaderAt, size int64) Survey {
 		f := Found{size: UnknownSize}
 		f.Header, f.Err = Summary(b)
 		return Survey{Found: []Found{f}, Err: b.failure()}
+	case BeginsDelta(b):
+		return Survey{Deltas: []Found{{file: b, size: UnknownSize}}, Err: b.failure()}
 	}
-	m := openMedium("", b, size)
-	m.stopped = b.stopped
-	m.collect()
-	if n := len(m.parts.files) + len(m.parts.damaged); n > 0 {
-		m.problems = append(m.problems, text.Count(n, "part")+" of a bundle: make one file or stick of all parts with refit bundle write")
+	m := &medium{stopped: b.stopped}
+	if !m.parts.add(b, "", UnknownSize) { // a part may begin with the first byte, as a bundle does
+		m = openMedium("", b, size)
+		m.stopped, m.keepDeltas = b.stopped, true
+		m.collect()
 	}
-	s := Survey{Found: m.found, Files: min(m.files, maxFiles), More: m.files > maxFiles, Problems: m.problems, Err: b.failure()}
+	s := Survey{Found: m.found, Deltas: m.deltas, Files: min(m.files, maxFiles), More: m.files > maxFiles, Problems: m.problems}
+	s.addParts(&m.parts)
+	s.Err = b.failure()
 	for _, v := range m.volumes {
 		s.FileSystems = append(s.FileSystems, text.CleanLine(v.String()))
 		if v.partition > 0 {
@@ -70,12 +81,67 @@ func Search(ctx context.Context, r io.ReaderAt, size int64) Survey {
 	return s
 }
 
+// addParts adds the parts of a medium, each once, and the headers in them.
+func (s *Survey) addParts(pool *partPool) {
+	for _, d := range pool.damaged {
+		s.problem(d.Err)
+	}
+	for _, group := range bundle.GroupParts(pool.files) {
+		group, torn := bundle.IntactParts(group)
+		if torn != nil {
+			s.problem(torn)
+		}
+		if len(group) == 0 {
+			continue
+		}
+		if len(s.Parts)+len(group) > bundle.MaxParts {
+			s.More = true
+			return
+		}
+		for _, p := range group {
+			s.Parts = append(s.Parts, FoundPart{Part: p.Part, File: Found{name: p.Name, file: pool.readers[p.Name], size: p.FileSize, start: pool.starts[p.Name]}})
+		}
+		if j := Join(group[0].Size, pool.pieces(group)); group[0].Number == 1 {
+			s.addHeader(group[0], j)
+		}
+	}
+}
+
+// addHeader adds the header of a bundle in parts, unless a part with some of it is elsewhere.
+func (s *Survey) addHeader(first bundle.PartFile, j *Joined) {
+	h, err := summaryOfParts(first, j)
+	switch {
+	case errors.Is(err, ErrMissingPart):
+		s.problem(fmt.Errorf("the header of bundle %s is not only in %s: put the next parts on the same medium", first.Bundle, first.Part))
+	case err != nil:
+		s.problem(err)
+	case len(s.Headers) < maxFound:
+		s.Headers = append(s.Headers, h)
+	}
+}
+
+func (s *Survey) problem(err error) {
+	if len(s.Problems) < maxFound {
+		s.Problems = append(s.Problems, text.CleanLine(err.Error()))
+	}
+}
+
+// FoundPart is a part of a bundle that Search found.
+type FoundPart struct {
+	Part bundle.Part
+	// File is where it is.
+	File Found
+}
+
 // Name returns the place of a bundle that Search found: the path in its file system, after
 // PARTITION: if there are partitions. It is empty if the bundle starts with the medium's first byte.
 func (f Found) Name() string { return f.name }
 
 // Size returns the size of the file in bytes, UnknownSize for a bundle without a file system.
 func (f Found) Size() int64 { return f.size }
+
+// Reader reads the bytes of the file that Search found, within the bounds of the search.
+func (f Found) Reader() io.ReaderAt { return f.file }
 
 // Extents returns where a bundle in a file system is on the medium, at most limit extents.
 func (f Found) Extents(limit int) ([]filesystem.Extent, error) {

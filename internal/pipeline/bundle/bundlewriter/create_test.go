@@ -258,6 +258,9 @@ func TestWhatWouldFailOfflineIsRefused(t *testing.T) {
 		"a tag that the layout does not have":       {Options{Sources: []string{"oci:" + dir + ":v9"}}, "no image called"},
 		"two images of one name":                    {Options{Sources: []string{"oci:" + dir, pauseName + "=oci:" + dir + ":v1"}}, "only one of them"},
 		"a kubelet that does not say its version":   {Options{Sources: []string{"payload:kubelet=" + tool}}, "payload:kubelet@vX.Y.Z="},
+		"k3s with a version of Kubernetes":          {Options{Sources: []string{"payload:k3s@v1.36.3=" + tool}}, "is no version of k3s"},
+		"k3s and a kubelet":                         {Options{Sources: []string{"payload:k3s@v1.36.3+k3s1=" + tool, "payload:kubelet@v1.36.3=" + tool}}, "must be one release"},
+		"k0s without a version":                     {Options{Sources: []string{"payload:k0s=" + tool}}, "does not say its version"},
 		"a kubelet and a kubeadm of two releases":   {Options{Sources: []string{"payload:kubelet@v1.36.3=" + tool, "payload:kubeadm@v1.35.4=" + tool}}, "must be one release"},
 		"a payload whose name is a path":            {Options{Sources: []string{"payload:../x=" + tool}}, "payload name"},
 		"a payload that is not there":               {Options{Sources: []string{"payload:x=" + filepath.Join(t.TempDir(), "none")}}, "no such file"},
@@ -556,7 +559,7 @@ func TestSourcesAreParsed(t *testing.T) {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}
-	for _, text := range []string{"kubernetes:v1.36.3", "tracks:", "os-image:edge", "manifests:x", "kustomize:x", "chart:x"} {
+	for _, text := range []string{"kubernetes:v1.36.3", "k3s:v1.36.3+k3s1", "rke2:v1.36.3+rke2r1", "k0s:v1.36.3+k0s.0", "tracks:", "os-image:edge", "manifests:x", "kustomize:x", "chart:x"} {
 		if _, err := ParseSource(text); err == nil || !strings.Contains(err.Error(), "on the command line of refit bundle create, not in a list") {
 			t.Errorf("%q: %v", text, err)
 		}

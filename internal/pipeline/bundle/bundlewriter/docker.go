@@ -2,6 +2,8 @@ package bundlewriter
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/refit-dev/refit/internal/oci"
 )
@@ -19,4 +21,26 @@ func (in *inputs) openDocker(ctx context.Context, src Source) ([]oci.Root, error
 		}
 	}
 	return roots, nil
+}
+
+// joinPlatforms makes one image of those that Docker archives have under one name, each for
+// another platform.
+func joinPlatforms(ctx context.Context, roots []oci.Root) ([]oci.Root, error) {
+	var out []oci.Root
+	byName := map[string][]oci.Root{}
+	for _, r := range roots {
+		if r.OnePlatform {
+			byName[r.Name] = append(byName[r.Name], r)
+		} else {
+			out = append(out, r)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		r, err := oci.JoinPlatforms(ctx, byName[name])
+		if err != nil {
+			return nil, asInput(err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
 }

@@ -33,17 +33,11 @@ func WriteMedium(ctx context.Context, src, dst string, progress func(done, total
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
-	from, err := bundlereader.OpenPath(src)
+	from, err := openSource(src, dst)
 	if err != nil {
 		return nil, err
 	}
 	defer from.Close()
-	if err := from.CheckSize(); err != nil {
-		return nil, fmt.Errorf("%s: %w", src, err)
-	}
-	if disk, _ := bundlereader.SplitPath(src); sameFile(disk, dst) {
-		return nil, inputf("%s and %s are the same file or device", src, dst)
-	}
 	to, err := openMedium(dst, from.Header().FileSize())
 	if err != nil {
 		return nil, err
@@ -64,6 +58,25 @@ func WriteMedium(ctx context.Context, src, dst string, progress func(done, total
 		return h, err
 	}
 	return h, renameComplete(to.Name(), dst)
+}
+
+// openSource opens a whole bundle that is not on the target.
+func openSource(src, dst string) (*bundlereader.File, error) {
+	from, err := bundlereader.OpenPath(src)
+	if err != nil {
+		return nil, err
+	}
+	err = from.CheckSize()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", src, err)
+	} else if disk, _ := bundlereader.SplitPath(src); sameFile(disk, dst) {
+		err = inputf("%s and %s are the same file or device", src, dst)
+	}
+	if err != nil {
+		from.Close()
+		return nil, err
+	}
+	return from, nil
 }
 
 // renameComplete gives a file that is whole its name, in the place of what has it now.
@@ -197,6 +210,11 @@ func readBack(ctx context.Context, want *bundle.Header, dst string, progress fun
 	if err != nil {
 		return nil, fmt.Errorf("read back: %w", err)
 	}
+	return verifyCopy(ctx, want, b, dst, progress)
+}
+
+// verifyCopy compares what was read back with what was written, and closes it.
+func verifyCopy(ctx context.Context, want *bundle.Header, b *bundlereader.File, dst string, progress func(int64)) (*bundle.Header, error) {
 	defer b.Close()
 	if b.Header().Digest != want.Digest {
 		return nil, fmt.Errorf("read back %s: found bundle %s, wrote %s", dst, b.Header().Digest, want.Digest)

@@ -20,6 +20,8 @@ type Options struct {
 	Version string
 	// MinRefit is the oldest refit that may load it; default 0.1.0.
 	MinRefit string
+	// Constraints on nodes.
+	Constraints []bundle.Constraint
 	// Key signs the bundle; nil leaves it unsigned.
 	Key ed25519.PrivateKey
 	// Sources as the command line names them, see ParseSource.

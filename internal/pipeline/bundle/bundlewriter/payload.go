@@ -7,14 +7,13 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"debug/buildinfo"
-	"debug/elf"
-	"encoding/binary"
 	"io"
 	"regexp"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -72,29 +71,19 @@ func (p *payloadRoot) readFile(path string) error {
 // needsVersion lists the payloads whose version decides what Kubernetes
 // version the bundle brings.
 func needsVersion(name string) bool {
-	return name == bundle.PayloadKubelet || name == bundle.PayloadKubeadm
+	return name == bundle.PayloadKubelet || name == bundle.PayloadKubeadm || isDistribution(name)
 }
 
-var elfMachines = map[elf.Machine]string{
-	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_PPC64: "ppc64le",
-	elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_386: "386", elf.EM_LOONGARCH: "loong64",
+// isDistribution reports whether a payload is the one program of a distribution, which has
+// Kubernetes inside.
+func isDistribution(name string) bool {
+	return name == distribution.K3s || name == distribution.RKE2 || name == distribution.K0s
 }
-
-// elfHeadSize is how many bytes of a program name its machine.
-const elfHeadSize = 20
 
 // ProgramPlatform is the platform of a Linux program, "" for other files.
 func ProgramPlatform(r io.ReaderAt) string {
-	head := make([]byte, elfHeadSize)
-	if _, err := r.ReadAt(head, 0); err != nil || string(head[:len(elf.ELFMAG)]) != elf.ELFMAG {
-		return ""
-	}
-	var order binary.ByteOrder = binary.LittleEndian
-	if elf.Data(head[elf.EI_DATA]) == elf.ELFDATA2MSB {
-		order = binary.BigEndian
-	}
-	if arch := elfMachines[elf.Machine(order.Uint16(head[elfHeadSize-2:]))]; arch != "" {
-		return "linux/" + arch
+	if p, _ := fsutil.ReadProgram(r); p.Architecture != "" {
+		return "linux/" + p.Architecture
 	}
 	return ""
 }
@@ -119,9 +108,9 @@ func pluginsPlatform(r io.ReaderAt, size int64) string {
 		if _, err := tr.Next(); err != nil {
 			return ""
 		}
-		head := make([]byte, elfHeadSize)
-		n, err := io.ReadFull(tr, head)
-		if p := ProgramPlatform(bytes.NewReader(head[:n])); err == nil && p != "" {
+		head := make([]byte, fsutil.ELFHeaderSize)
+		n, _ := io.ReadFull(tr, head) // a file that cannot be read is no program
+		if p := ProgramPlatform(bytes.NewReader(head[:n])); p != "" {
 			return p
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -68,7 +69,7 @@ func (c *collector) add(d ocispec.Descriptor, store oci.Store, rank int, user st
 
 // makePlan walks all images and lays out the file.
 func makePlan(ctx context.Context, in *inputs, o *Options) (*plan, error) {
-	images, err := uniqueImages(in.images, o)
+	images, err := uniqueImages(ctx, in.images, o)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +120,11 @@ func rankOf(k oci.Kind) int {
 }
 
 // uniqueImages sorts the images by name and drops what two sources agree on.
-func uniqueImages(roots []oci.Root, o *Options) ([]oci.Root, error) {
-	roots = slices.Clone(roots)
+func uniqueImages(ctx context.Context, roots []oci.Root, o *Options) ([]oci.Root, error) {
+	roots, err := joinPlatforms(ctx, roots)
+	if err != nil {
+		return nil, err
+	}
 	sort.SliceStable(roots, func(i, j int) bool { return roots[i].Name < roots[j].Name })
 	var out []oci.Root
 	for _, r := range roots {
@@ -211,7 +215,7 @@ func (p *plan) order(c *collector, graphs []oci.Graph, payloads []payloadRoot) m
 
 // describe fills the metadata; the unpacked sizes come when all was read.
 func (p *plan) describe(images []oci.Root, graphs []oci.Graph, payloads []payloadRoot, index map[string]int, o *Options) {
-	p.meta = bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: o.MinRefit, ChunkSize: o.ChunkSize, Platforms: []string{}, Images: []bundle.Image{}, Blobs: []bundle.Blob{}}
+	p.meta = bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: o.MinRefit, ChunkSize: o.ChunkSize, Platforms: []string{}, Constraints: slices.Clone(o.Constraints), Images: []bundle.Image{}, Blobs: []bundle.Blob{}}
 	platforms := map[string]bool{}
 	for _, b := range p.blobs {
 		p.meta.Blobs = append(p.meta.Blobs, bundle.Blob{Digest: b.desc.Digest.String(), Size: b.desc.Size})
@@ -241,23 +245,13 @@ func (p *plan) describe(images []oci.Root, graphs []oci.Graph, payloads []payloa
 
 // label decides name and versions.
 func (p *plan) label(o *Options) error {
-	var from string
-	for _, pl := range p.meta.Payloads {
-		if !needsVersion(pl.Name) {
-			continue
-		}
-		v := "v" + strings.TrimPrefix(pl.Version, "v")
-		if p.meta.KubernetesVersion != "" && p.meta.KubernetesVersion != v {
-			return inputf("payload %s is %s, %s is %s: kubelet and kubeadm of a bundle must be one release", pl.Name, v, from, p.meta.KubernetesVersion)
-		}
-		p.meta.KubernetesVersion, from = v, pl.Name
+	program, err := p.release()
+	if err != nil {
+		return err
 	}
 	p.meta.Name, p.meta.Version = o.Name, o.Version
 	if p.meta.Name == "" {
-		p.meta.Name = "images"
-		if p.meta.KubernetesVersion != "" {
-			p.meta.Name = "kubernetes"
-		}
+		p.meta.Name = nameOfRelease(program)
 	}
 	if p.meta.Version == "" {
 		p.meta.Version = strings.TrimPrefix(p.meta.KubernetesVersion, "v")
@@ -267,6 +261,36 @@ func (p *plan) label(o *Options) error {
 		o.Warn("no --version given: the bundle is version 0.0.0, so that clusters cannot tell it from an older one")
 	}
 	return nil
+}
+
+// release finds the Kubernetes version of the payloads, and the last program that has it; ""
+// if there is none.
+func (p *plan) release() (program string, err error) {
+	for _, pl := range p.meta.Payloads {
+		if !needsVersion(pl.Name) {
+			continue
+		}
+		v := "v" + strings.TrimPrefix(pl.Version, "v")
+		if isDistribution(pl.Name) && distribution.SplitVersion(v).Distribution != pl.Name {
+			return "", inputf("payload %s is %s, which is no version of %s: write the build too, as its releases are called, with payload:%s@VERSION=FILE", pl.Name, v, pl.Name, pl.Name)
+		}
+		if p.meta.KubernetesVersion != "" && p.meta.KubernetesVersion != v {
+			return "", inputf("payload %s is %s, %s is %s: the programs of Kubernetes in a bundle must be one release", pl.Name, v, program, p.meta.KubernetesVersion)
+		}
+		p.meta.KubernetesVersion, program = v, pl.Name
+	}
+	return program, nil
+}
+
+// nameOfRelease is the default name of a bundle with a program that decides its version.
+func nameOfRelease(program string) string {
+	switch {
+	case program == "":
+		return "images"
+	case isDistribution(program):
+		return program
+	}
+	return "kubernetes"
 }
 
 // layOut computes the sizes of the file's parts.

@@ -34,10 +34,10 @@ const (
 )
 
 // expanded are kinds that the command line replaces by others, so that lists cannot have them.
-var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true, "manifests": true, "kustomize": true, "chart": true, "cluster": true}
+var expanded = map[string]bool{"tracks": true, "os-image": true, "kubernetes": true, "k3s": true, "rke2": true, "k0s": true, "manifests": true, "kustomize": true, "chart": true, "cluster": true}
 
 // sourceHelp lists what can be written, for messages.
-const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, manifests:PATH, kustomize:DIR, chart:REF, cluster:[CONTEXT], tracks:[FILE], os-image:NAME"
+const sourceHelp = "oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:TAG], docker://REF, list:FILE, bundle:FILE, payload:NAME[@VERSION]=FILE, resources:PATH, boot-images:FILE, boot-image:FILE; on the command line also kubernetes:VERSION, k3s:VERSION, rke2:VERSION, k0s:VERSION, manifests:PATH, kustomize:DIR, chart:REF, cluster:[CONTEXT], tracks:[FILE], os-image:NAME"
 
 // Source is one thing to put into a bundle.
 type Source struct {

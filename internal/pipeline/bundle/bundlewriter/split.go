@@ -43,7 +43,7 @@ func Split(ctx context.Context, src, dir string, size int64, progress func(done,
 	if err != nil {
 		return nil, nil, &InputError{err}
 	}
-	paths, err := partPaths(dir, h, len(parts))
+	paths, err := partPaths(dir, h, parts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,14 +63,14 @@ func Split(ctx context.Context, src, dir string, size int64, progress func(done,
 }
 
 // partPaths names the parts, and checks that none of the files exists and that there is room.
-func partPaths(dir string, h *bundle.Header, count int) ([]string, error) {
+func partPaths(dir string, h *bundle.Header, parts []bundle.Part) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, inputf("output: %w", err)
 	}
 	name := text.Prefix(h.Metadata.Name+"-"+h.Metadata.Version, maxPartName)
 	var paths []string
-	for i := range count {
-		p := filepath.Join(dir, fmt.Sprintf("%s.part-%03d-of-%03d", name, i+1, count))
+	for _, part := range parts {
+		p := filepath.Join(dir, partName(name, part))
 		if _, err := os.Lstat(p); err == nil {
 			return nil, inputf("%s exists already: use an empty directory", p)
 		}
@@ -80,10 +80,14 @@ func partPaths(dir string, h *bundle.Header, count int) ([]string, error) {
 	if err != nil {
 		return nil, inputf("output: %w", err)
 	}
-	if need := h.FileSize() + int64(count)*bundle.PartHeaderSize; room.Free < need {
+	if need := h.FileSize() + int64(len(parts))*bundle.PartHeaderSize; room.Free < need {
 		return nil, &SpaceError{Path: dir, Needed: need, Free: room.Free}
 	}
 	return paths, nil
+}
+
+func partName(name string, p bundle.Part) string {
+	return fmt.Sprintf("%s.part-%03d-of-%03d", name, p.Number, p.Count)
 }
 
 type splitter struct {
