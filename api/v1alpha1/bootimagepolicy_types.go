@@ -241,6 +241,26 @@ type BootImageAuthority struct {
 	Servers []string `json:"servers"`
 }
 
+// RefusedImage is an image that refit never writes.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.image) || has(self.os)",message="name the image, or the OS version in it"
+type RefusedImage struct {
+	// Image as its platform names it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image,omitempty"`
+	// OS version in it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	OS string `json:"os,omitempty"`
+	// Reason, for those who come after.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.trim() != ''",message="set a reason"
+	Reason string `json:"reason"`
+}
+
 // BootImagePolicySpec selects machine managers and the boot images that they get.
 type BootImagePolicySpec struct {
 	// Streams with the wanted images, names of BootImageStreams. The one of the
@@ -255,6 +275,11 @@ type BootImagePolicySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Managers []MachineSelection `json:"managers,omitempty"`
+	// Refused images are never written, also if a stream wants them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Refused []RefusedImage `json:"refused,omitempty"`
 	// Skew rules.
 	// +optional
 	Skew BootImageSkew `json:"skew,omitempty"`
@@ -313,7 +338,7 @@ type BootImagePolicyStatus struct {
 	Current int32 `json:"current,omitempty"`
 	// +optional
 	Outdated int32 `json:"outdated,omitempty"`
-	// Skipped are owned by others, custom or newer; Excluded are excluded by the
+	// Skipped are owned by others, custom, newer or rolled back; Excluded are excluded by the
 	// policy; Unknown cannot be classified; Contested are undone by others.
 	// +optional
 	Skipped int32 `json:"skipped,omitempty"`

@@ -5,6 +5,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // BundleSpec is the approval of a bundle.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.digest) || (has(self.digest) && self.digest == oldSelf.digest)",message="an approved digest cannot be changed: delete this Bundle and create one with the other digest"
+// +kubebuilder:validation:XValidation:rule="!has(self.registry) || has(self.digest)",message="registry needs digest: nodes fetch nothing from a registry that is not approved by its digest"
 type BundleSpec struct {
 	// Digest of the bundle's top manifest. Setting it approves every byte under it to be
 	// copied, loaded and pinned by the nodes. It does not move any node: that needs a
@@ -18,6 +19,39 @@ type BundleSpec struct {
 	// keepReleases of UpdatePool.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
+	// Registry has the bundle too (refit bundle push). One node fetches it there, the
+	// others take it from that node and from each other. A medium with the bundle comes
+	// first.
+	// +optional
+	Registry *BundleRegistry `json:"registry,omitempty"`
+}
+
+// BundleRegistry is where a node fetches a bundle that comes on no medium. Every chunk is
+// verified by the approved digest, so neither the registry nor its mirrors are trusted.
+type BundleRegistry struct {
+	// Reference that refit bundle push wrote: a repository with its registry, and a tag or
+	// a digest.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|@sha256:[0-9a-f]{64})$')",message="must be a registry, a path, and a tag or a digest, for example registry.example/site/bundles:v1.36.3"
+	Reference string `json:"reference"`
+	// Mirrors are repositories with the same content under the same tag or digest. They are
+	// asked first, in order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.all(m, m.matches('^[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+$'))",message="a mirror must be a registry and a path without tag or digest, for example mirror.example/site/bundles"
+	Mirrors []string `json:"mirrors,omitempty"`
+	// CABundle has certificates of authorities in PEM. Nodes trust them for these
+	// registries, in addition to the system's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32768
+	CABundle string `json:"caBundle,omitempty"`
+	// NodeSelector restricts which nodes may fetch: those that reach the registry, and that
+	// have its login. Without it, any node may.
+	// +optional
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }
 
 // BundleUse is what an approved bundle is on the nodes for.
@@ -61,6 +95,21 @@ type BundleRetention struct {
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
 }
 
+// BundleConstraint is a range of versions that nodes must have for a bundle.
+type BundleConstraint struct {
+	// Name: kubernetes (what a node runs before the update), containerd or cri-o. If a
+	// bundle names runtimes, nodes need one of them.
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// Min and Max are versions, both included; empty for no bound.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	Min string `json:"min,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	Max string `json:"max,omitempty"`
+}
+
 // BundleLocation is one place where a bundle was seen.
 type BundleLocation struct {
 	// Node that has the medium.
@@ -91,6 +140,11 @@ type BundleStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Platforms []string `json:"platforms,omitempty"`
+	// Constraints on nodes in the bundle's metadata. refit approve compares them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Constraints []BundleConstraint `json:"constraints,omitempty"`
 	// Images is the number of image names in the bundle.
 	// +optional
 	Images int32 `json:"images,omitempty"`
@@ -107,6 +161,10 @@ type BundleStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Locations []BundleLocation `json:"locations,omitempty"`
+	// FetchedBy is the node that fetches the bundle from its registry.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	FetchedBy string `json:"fetchedBy,omitempty"`
 	// Loaded is how many nodes have pinned all that they need of the bundle, as
 	// "loaded/wanted".
 	// +optional

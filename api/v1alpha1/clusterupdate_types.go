@@ -125,9 +125,28 @@ type Blocker struct {
 	// Object the reason is about, as kind/name or kind/namespace/name.
 	// +optional
 	Object string `json:"object,omitempty"`
+	// Waiting is true if the update goes on by itself when the reason ends. Without it a
+	// person must act.
+	// +optional
+	Waiting bool `json:"waiting,omitempty"`
 	// Since when.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// NotificationRecord is a message about the update that webhooks got.
+type NotificationRecord struct {
+	// Event is one of Started, NeedsPerson, Failed, Done.
+	Event string `json:"event"`
+	// Reason word of a NeedsPerson.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// ID of the message, the same in every repeat.
+	ID string `json:"id"`
+	// Receivers that got it, by their names in the controller's configuration.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	Receivers []string `json:"receivers"`
 }
 
 // ExternalCall is how far an external updater is with a node.
@@ -270,6 +289,11 @@ type ClusterUpdateStatus struct {
 	// the bundle has none.
 	// +optional
 	Resources *ResourcesStatus `json:"resources,omitempty"`
+	// Notifications are the messages about the update that webhooks got; the last 50.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Notifications []NotificationRecord `json:"notifications,omitempty"`
 	// Estimate is when the update will be done; absent while no node of a role
 	// that must still move was ever timed, and when nothing moves.
 	// +optional

@@ -25,9 +25,30 @@ type DeclaredImage struct {
 	OS string `json:"os,omitempty"`
 }
 
+// ImageRollback is a person's decision that new machines start from an earlier image again.
+type ImageRollback struct {
+	// To is the earlier image, as its platform names it: one of the history.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	To string `json:"to"`
+	// Rejected is the image that was in use. The rollback ends when a stream has a
+	// newer one.
+	Rejected BootImage `json:"rejected"`
+	// Reason, By and At are for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	By string `json:"by,omitempty"`
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
+}
+
 // MachineSourceSpec is where machines come from.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.manager) || has(self.declared)",message="a source has a manager (refit makes those) or says what its machines start from: set declared"
+// +kubebuilder:validation:XValidation:rule="has(self.manager) || !has(self.rollback)",message="refit rolls back only what it writes: a source without a manager has no rollback"
 type MachineSourceSpec struct {
 	// Manager that creates the machines. Written by refit.
 	// +optional
@@ -43,7 +64,11 @@ type MachineSourceSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Facts map[string]string `json:"facts,omitempty"`
-	// Skew of this source: None accepts the risk for this source only.
+	// Rollback to an earlier image (refit bootimage rollback).
+	// +optional
+	Rollback *ImageRollback `json:"rollback,omitempty"`
+	// Skew of this source: None accepts the risk for this source only. It is also the
+	// decision about a source whose policy was deleted.
 	// +optional
 	// +kubebuilder:validation:Enum="";Manual;None
 	Skew string `json:"skew,omitempty"`
@@ -135,8 +160,29 @@ type BootImageWrite struct {
 	OS string `json:"os,omitempty"`
 	// +optional
 	Release string `json:"release,omitempty"`
-	// FromObject and Object are the templates, if there are any: a rollback names the
-	// former.
+	// FromOS and FromRelease are those of From.
+	// +optional
+	FromOS string `json:"fromOS,omitempty"`
+	// +optional
+	FromRelease string `json:"fromRelease,omitempty"`
+	// FromAttributes and Attributes name From and To as the object does.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	FromAttributes map[string]string `json:"fromAttributes,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// By is who wanted it: BootImagePolicy/NAME, or the person who rolled it back.
+	// +optional
+	// +kubebuilder:validation:MaxLength=300
+	By string `json:"by,omitempty"`
+	// Rollback is true if a person rolled it back, for Reason.
+	// +optional
+	Rollback bool `json:"rollback,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// FromObject and Object are the templates, if there are any.
 	// +optional
 	FromObject string `json:"fromObject,omitempty"`
 	// +optional
@@ -164,6 +210,27 @@ type BootImageUpload struct {
 	Steps []string `json:"steps,omitempty"`
 }
 
+// BootImageWait is why refit does not write the wanted image yet.
+type BootImageWait struct {
+	// Reason: BootImageTooFresh or BootImageUpdateRunning.
+	Reason string `json:"reason"`
+	// Image that waits, as its platform names it, and the OS version in it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image,omitempty"`
+	// +optional
+	OS string `json:"os,omitempty"`
+	// For is the update or the rollout that must end first.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	For string `json:"for,omitempty"`
+	// Built is when the image was built, and Until when it has the minimum age.
+	// +optional
+	Built *metav1.Time `json:"built,omitempty"`
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+}
+
 // SkewFinding is a violated rule.
 type SkewFinding struct {
 	// Target version.
@@ -175,6 +242,13 @@ type SkewFinding struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Waived string `json:"waived,omitempty"`
+}
+
+// DeletedPolicy is a BootImagePolicy that was deleted while it selected a source.
+type DeletedPolicy struct {
+	Name string `json:"name"`
+	// SeenAt is when refit saw that it was gone.
+	SeenAt metav1.Time `json:"seenAt"`
 }
 
 // States of a MachineSource.
@@ -198,6 +272,11 @@ type MachineSourceStatus struct {
 	Policy string `json:"policy,omitempty"`
 	// +optional
 	Mode BootImageMode `json:"mode,omitempty"`
+	// PolicyDeleted is the policy that selected it, if that was deleted and no other
+	// one selects it. Updates to another minor version wait until spec.skew is set or
+	// a policy selects it.
+	// +optional
+	PolicyDeleted *DeletedPolicy `json:"policyDeleted,omitempty"`
 	// SkewMode in effect: Automatic, Manual or None.
 	// +optional
 	SkewMode string `json:"skewMode,omitempty"`
@@ -220,6 +299,10 @@ type MachineSourceStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Contradiction string `json:"contradiction,omitempty"`
+	// OldestInstalled is the oldest image that a node was installed from since the
+	// declaration. It counts if it is older than the declared one.
+	// +optional
+	OldestInstalled *InstalledImage `json:"oldestInstalled,omitempty"`
 	// Wanted image, Referenced one, and Staged: the template that is ready.
 	// +optional
 	Wanted *BootImage `json:"wanted,omitempty"`
@@ -227,6 +310,9 @@ type MachineSourceStatus struct {
 	Referenced *BootImage `json:"referenced,omitempty"`
 	// +optional
 	Staged string `json:"staged,omitempty"`
+	// Wait of the wanted image, if refit writes it later.
+	// +optional
+	Wait *BootImageWait `json:"wait,omitempty"`
 	// Upload that is waited for, if there is one.
 	// +optional
 	Upload *BootImageUpload `json:"upload,omitempty"`

@@ -1,5 +1,9 @@
 package v1alpha1
 
+// ControllerPeer is the name of the controller among the peers of a node. It fetches headers and
+// logs, and has no address.
+const ControllerPeer = "refit-controller"
+
 // Peer is a node from which a node fetches chunks and to which it serves them.
 type Peer struct {
 	// Node is the peer's name; "refit-controller" is the controller.
@@ -19,6 +23,12 @@ type ApprovedBundle struct {
 	// Name of the Bundle object that approves it.
 	// +optional
 	Name string `json:"name,omitempty"`
+	// Fetch has this node fetch the bundle from the registry that the Bundle object names.
+	// It is the generation of that object, so that the node reads it again after a change;
+	// 0 is another node's task.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Fetch int64 `json:"fetch,omitempty"`
 }
 
 // UpdateStep is one updater's share of this node's plan.
@@ -119,7 +129,7 @@ type NodeUpdateSpec struct {
 	// +kubebuilder:validation:Maximum=3600
 	ProgressSeconds int32 `json:"progressSeconds,omitempty"`
 	// Bandwidth is how many bytes per second the node may send to its peers, and receive
-	// from them; 0 is no limit.
+	// from them and from registries of bundles; 0 is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Bandwidth int64 `json:"bandwidth,omitempty"`

@@ -83,6 +83,23 @@ const (
 	MediumUnreadable = "Unreadable"
 )
 
+// FailedFetch is a bundle that a node was to fetch from a registry, and could not for a while.
+type FailedFetch struct {
+	// Bundle is its digest.
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Bundle string `json:"bundle"`
+	// Reason word.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z]*$`
+	Reason string `json:"reason"`
+	// Message is what the registry answered.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Message string `json:"message,omitempty"`
+}
+
 // FileSystem is the free space of a file system.
 type FileSystem struct {
 	// Name: state (the agent's own store), images (the runtime's) or programs
@@ -123,9 +140,11 @@ type PinStatus struct {
 	// BytesTotal and BytesDone of the blobs wanted from the bundle.
 	BytesTotal int64 `json:"bytesTotal"`
 	BytesDone  int64 `json:"bytesDone"`
-	// BytesFromMedia and BytesFromPeers count the bytes by source.
+	// BytesFromMedia, BytesFromPeers and BytesFromRegistry count the bytes by source.
 	BytesFromMedia int64 `json:"bytesFromMedia"`
 	BytesFromPeers int64 `json:"bytesFromPeers"`
+	// +optional
+	BytesFromRegistry int64 `json:"bytesFromRegistry,omitempty"`
 	// Missing are images that kubeadm needs on this node for the bundle's release and
 	// that are neither in the bundle nor on the node. The first 16.
 	// +optional
@@ -237,6 +256,14 @@ type NodeUpdateStatus struct {
 	// +kubebuilder:validation:items:MaxLength=71
 	// +kubebuilder:validation:items:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Bundles []string `json:"bundles,omitempty"`
+	// FailedFetches are bundles that this node could not fetch from their registries. The
+	// controller has another node fetch them. A node that was released from the task drops
+	// an entry after ten minutes.
+	// +optional
+	// +listType=map
+	// +listMapKey=bundle
+	// +kubebuilder:validation:MaxItems=8
+	FailedFetches []FailedFetch `json:"failedFetches,omitempty"`
 	// +optional
 	Pins *PinStatus `json:"pins,omitempty"`
 	// ColdStart is what this node would start from if its runtime's store were lost.

@@ -71,6 +71,15 @@ type UpdatePoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 60",message="must be 0 (no deadline) or at least 60 seconds: kubeadm alone takes minutes on a control-plane node"
 	// +kubebuilder:validation:Maximum=604800
 	StepDeadlineSeconds int32 `json:"stepDeadlineSeconds,omitempty"`
+	// UndoDeadlineSeconds is how long a node may be unwell after a step that can cut it off. Such
+	// steps change its network, firewall, resolver, sshd, kernel arguments, OS image, or the
+	// units of kubelet and container runtime. After that time its agent undoes the steps by
+	// itself, without the API server, and the node has failed with UndoneByDeadline. Only
+	// the time counts in which the agent runs and the node is not well. 0 turns this off.
+	// +optional
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 60 && self <= 7200",message="must be 0 (a node never undoes steps by itself) or from 60 to 7200 seconds: a kubelet needs a minute to be Ready again"
+	UndoDeadlineSeconds *int32 `json:"undoDeadlineSeconds,omitempty"`
 	// Attempts is how often a node is tried before it has failed. Each time a
 	// person raises spec.retry of the ClusterUpdate it is tried that often again.
 	// +optional
