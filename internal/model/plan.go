@@ -28,6 +28,17 @@ const ParamConfig = "config"
 // ParamPatches is the parameter that names the directory of kubeadm's patches on the node.
 const ParamPatches = "patches"
 
+// ParamUndoDeadline is the parameter of a step that can cut the node off. Its value is for how
+// many seconds the node may be unwell before its agent undoes the run by itself.
+const ParamUndoDeadline = "undo-deadline"
+
+// UndoDeadlineVersion is the format of that parameter: an agent that does not know it would run
+// the step without a deadline.
+const UndoDeadlineVersion = "refit.dev/undo-deadline/v1"
+
+// DefaultUndoDeadline is that of a pool without a value of its own, in seconds.
+const DefaultUndoDeadline = 600
+
 // ParamOthersServe is the parameter of a step that ends a node's API server while API servers of
 // other nodes serve. Its value is ParamYes.
 const (

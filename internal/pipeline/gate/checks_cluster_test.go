@@ -49,14 +49,20 @@ func TestClusterChecks(t *testing.T) {
 		"a clock that was not measured":                {change: func(in *Input) { in.Nodes[1].Skew = time.Hour }},
 		"a boot image that cannot join the next minor": {change: func(in *Input) { in.BootImages = []BootImage{{"machinedeployment.a.b", "too old", true}} }, closed: "boot-images", message: "new machines may not join after the update: too old"},
 		"a boot image that is too old for a patch too": {change: func(in *Input) { in.BootImages = []BootImage{{"machinedeployment.a.b", "too old", false}} }, message: "may not join", warning: true},
-		"an API that the target removes":               {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"flow.test", "v1beta3", "flows", "status", "1.36"}} }, closed: "removed-apis", message: "flows/status of flow.test/v1beta3, which Kubernetes 1.36 and later do not serve"},
-		"an API that goes later":                       {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", "1.37"}} }},
-		"an API whose end is not known":                {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", ""}} }},
-		"a webhook asked about its own pods":           {change: func(in *Input) { in.Webhooks = []Webhook{hook} }, closed: "webhooks", message: "all its backends (policy/hook) are on node n2, which is drained; it is asked about their own pods too"},
-		"a webhook about other things only":            {change: func(in *Input) { h := hook; h.OwnPods = false; in.Webhooks = []Webhook{h} }, message: "all its backends", warning: true},
-		"a webhook with backends on two nodes":         {change: func(in *Input) { h := hook; h.Nodes = []string{"n2", "n3"}; in.Webhooks = []Webhook{h} }},
-		"a webhook on a node that stays as is":         {change: func(in *Input) { in.Nodes[1].Drained = false; in.Webhooks = []Webhook{hook} }},
-		"a vital webhook that has no backend":          {change: func(in *Input) { h := hook; h.Nodes, h.OwnPods, h.Vital = nil, false, true; in.Webhooks = []Webhook{h} }, closed: "webhooks", message: "no ready backend"},
+		"a policy that was not evaluated yet": {change: func(in *Input) {
+			in.BootImageGaps = []BootImageGap{{Object: "BootImagePolicy/p", Reason: "BootImageNotChecked", Message: "not evaluated yet", Fix: "wait", Blocks: true}}
+		}, closed: "boot-images", message: "not evaluated yet"},
+		"a policy that was deleted, before a patch": {change: func(in *Input) {
+			in.BootImageGaps = []BootImageGap{{Object: "MachineSource/s", Reason: "BootImagePolicyDeleted", Message: "policy p was deleted", Fix: "decide"}}
+		}, message: "policy p was deleted", warning: true},
+		"an API that the target removes":       {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"flow.test", "v1beta3", "flows", "status", "1.36"}} }, closed: "removed-apis", message: "flows/status of flow.test/v1beta3, which Kubernetes 1.36 and later do not serve"},
+		"an API that goes later":               {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", "1.37"}} }},
+		"an API whose end is not known":        {change: func(in *Input) { in.RemovedAPIs = []RemovedAPI{{"", "v1", "componentstatuses", "", ""}} }},
+		"a webhook asked about its own pods":   {change: func(in *Input) { in.Webhooks = []Webhook{hook} }, closed: "webhooks", message: "all its backends (policy/hook) are on node n2, which is drained; it is asked about their own pods too"},
+		"a webhook about other things only":    {change: func(in *Input) { h := hook; h.OwnPods = false; in.Webhooks = []Webhook{h} }, message: "all its backends", warning: true},
+		"a webhook with backends on two nodes": {change: func(in *Input) { h := hook; h.Nodes = []string{"n2", "n3"}; in.Webhooks = []Webhook{h} }},
+		"a webhook on a node that stays as is": {change: func(in *Input) { in.Nodes[1].Drained = false; in.Webhooks = []Webhook{hook} }},
+		"a vital webhook that has no backend":  {change: func(in *Input) { h := hook; h.Nodes, h.OwnPods, h.Vital = nil, false, true; in.Webhooks = []Webhook{h} }, closed: "webhooks", message: "no ready backend"},
 		"what a node needs asks a registry": {change: func(in *Input) {
 			in.Images = []ImageRisk{{Rule: "T02", Object: "DaemonSet/kube-system/cni", Container: "agent", Image: "a:1", Always: true, Message: "policy Always", Fix: "x"}}
 		}, closed: "image-references", message: "DaemonSet/kube-system/cni, container agent, image a:1: policy Always (lint rule T02)"},

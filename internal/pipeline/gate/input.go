@@ -188,6 +188,8 @@ type Input struct {
 	Images []ImageRisk
 	// BootImages are sources of machines whose boot image is too old for the target.
 	BootImages []BootImage
+	// BootImageGaps are why rules about boot images are not checked.
+	BootImageGaps []BootImageGap
 	// OSImages that nodes boot by the plan.
 	OSImages []OSImage
 	// Unknown are facts that could not be read, by the name of the check that

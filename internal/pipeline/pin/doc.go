@@ -17,9 +17,10 @@
 // Retain decides for how long nodes hold approved bundles: never shorter than the cluster, a
 // node, an update, a rollback or an administrator needs one. Removable decides which images
 // refit removes from a runtime: only images that it loaded itself and that nothing needs.
+// RoleShares are what nodes of each role and platform store, by the rule of FromBundle.
 //
 // Inputs: bundle.Header, a pin set, Room values, what CRI reports, the record of own pins.
 // Approved bundles with their updates. Outputs: Needed, blockers, Decision, Retention, Removal.
 // Callers: the agent and its bundlestore, the
-// controller, refit drill.
+// controller, refit drill, refit bundle inspect.
 package pin

@@ -241,6 +241,7 @@ func TestAttemptsOfANode(t *testing.T) {
 		"only the record is left":          {Node{FinishedAt: start}, 0, 0, Attempt{2, 0, 2}, true},
 		"an undo ends them":                {Node{Run: &Run{Undo: true, Attempt: Attempt{1, 0, 1}}}, 0, 0, Attempt{2, 0, 2}, false},
 		"an unhealthy OS ends them":        {Node{Run: &Run{Reason: reasonOSUnhealthy, Attempt: Attempt{1, 0, 1}}}, 0, 0, Attempt{2, 0, 2}, false},
+		"an undo by itself ends them":      {Node{Run: &Run{State: RunFailed, Reason: reasonUndoneByDeadline, Attempt: Attempt{1, 0, 1}}}, 0, 0, Attempt{2, 0, 2}, false},
 		"an OS rolled back ends them":      {Node{Run: &Run{Reason: reasonOSRolledBack, Attempt: Attempt{1, 0, 1}}}, 0, 0, Attempt{2, 0, 2}, false},
 		"a corrupt journal ends them":      {Node{Run: &Run{State: RunFailed, Reason: reasonJournalCorrupt, Attempt: Attempt{1, 0, 1}}}, 0, 0, Attempt{2, 0, 2}, false},
 		"an unreadable journal ends them":  {Node{Run: &Run{State: RunFailed, Reason: reasonJournalUnreadable, Attempt: Attempt{1, 0, 1}}}, 0, 0, Attempt{2, 0, 2}, false},

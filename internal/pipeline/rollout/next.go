@@ -72,6 +72,8 @@ const (
 	reasonNotStaged          = "OSNotStaged"
 	reasonNodeInNoPool       = "NodeInNoPool"
 	reasonOSUnhealthy        = "OSUnhealthy"
+	reasonUndoArmed          = "UndoArmed"
+	reasonUndoneByDeadline   = "UndoneByDeadline"
 	reasonOSRolledBack       = "OSRolledBack"
 
 	reasonJournalCorrupt    = "JournalCorrupt"

@@ -567,9 +567,19 @@ func TestAPoolThatGoesDoesNotLiftTheBudget(t *testing.T) {
 	}
 }
 
-// A node whose agent waits for its disk is not just being updated.
-func TestANodeThatWaitsForItsDiskSaysSo(t *testing.T) {
-	for _, word := range []string{reasonJournalUnwritable, reasonJournalUnreadable, reasonInsufficientSpace, reasonReadOnly} {
+// A node that undid its steps by itself says that, and not that it could not be undone.
+func TestANodeThatUndidItsStepsSaysSo(t *testing.T) {
+	np := model.NodePlan{Node: "w1", Pool: "edge", Steps: []model.Step{{ID: "kubelet", By: model.ByAgent, NotReversible: "it is too late"}, {ID: "files", By: model.ByAgent}}}
+	in := &Input{Pools: map[string]Pool{"edge": {Undo: true}}}
+	n := Node{Name: "w1", Started: true, Run: &Run{State: RunFailed, Reason: reasonUndoneByDeadline, Message: "the node was not well for 10m0s"}}
+	if v := failedBlocker(in, np, n); v.Reason != reasonUndoneByDeadline || v.Waiting || !strings.Contains(v.Message, "not well for 10m0s") || strings.Contains(v.Message, "not undone") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A node whose agent waits, for its disk for example, is not just being updated.
+func TestANodeThatWaitsSaysSo(t *testing.T) {
+	for _, word := range runWaits {
 		n := Node{Name: "w1", Started: true, Run: &Run{State: RunRunning, Reason: word, Message: "no space left on device"}}
 		v := updatingBlocker(&Input{}, model.NodePlan{}, n)
 		if v.Reason != word || !strings.Contains(v.Message, "no space left on device") || !v.Waiting {

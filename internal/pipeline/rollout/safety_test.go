@@ -271,6 +271,7 @@ func TestAPersonsRetryEndsEveryFailure(t *testing.T) {
 		"the undo failed":     {Attempt: Attempt{2, 0, 1}, Undo: true, State: RunFailed},
 		"the OS rolled back":  {Attempt: Attempt{2, 0, 1}, State: RunFailed, Reason: reasonOSRolledBack},
 		"the OS is unhealthy": {Attempt: Attempt{2, 0, 1}, State: RunFailed, Reason: reasonOSUnhealthy},
+		"undone by itself":    {Attempt: Attempt{2, 0, 1}, State: RunFailed, Reason: reasonUndoneByDeadline},
 		"no attempt is left":  {Attempt: Attempt{2, 0, 2}, State: RunFailed},
 	} {
 		for _, started := range []bool{true, false} {

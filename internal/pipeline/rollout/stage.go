@@ -136,7 +136,7 @@ func mayRetry(in *Input, np model.NodePlan, n Node) bool {
 // isFinal: another attempt would not help. The node was rolled back from its target, or it
 // is unknown which steps it ran.
 func isFinal(n Node) bool {
-	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack || journalLost(n))
+	return n.Run != nil && (n.Run.Undo || n.Run.Reason == reasonOSUnhealthy || n.Run.Reason == reasonOSRolledBack || n.Run.Reason == reasonUndoneByDeadline || journalLost(n))
 }
 
 // journalLost: the journal of the run does not say which of its steps were started.
@@ -227,6 +227,9 @@ func nodeBlocker(node, reason, message string) model.Blocker {
 	return model.Blocker{Reason: reason, Message: "node " + node + message, Object: "Node/" + node, Waiting: true}
 }
 
+// runWaits are the reasons of a run in progress that its node waits for something.
+var runWaits = []string{reasonJournalUnwritable, reasonJournalUnreadable, reasonInsufficientSpace, reasonReadOnly, reasonUndoArmed}
+
 func updatingBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
 	v := nodeBlocker(n.Name, reasonUpdating, " is being updated")
 	if n.Run.Undo {
@@ -240,7 +243,7 @@ func updatingBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
 			v.Message += "; " + APIServerClause(in.ControlPlane.Etcd, cps)
 		}
 	}
-	if r := n.Run.Reason; r == reasonJournalUnwritable || r == reasonJournalUnreadable || r == reasonInsufficientSpace || r == reasonReadOnly {
+	if r := n.Run.Reason; slices.Contains(runWaits, r) {
 		v.Reason = r
 		v.Message += "; " + n.Run.Message
 	}
@@ -329,7 +332,7 @@ func failedBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
 	case n.Run.Reason != "":
 		v.Reason = n.Run.Reason
 	}
-	if s := irreversible(np, n); s != nil && in.Pools[np.Pool].Undo && !reverted(n) {
+	if s := irreversible(np, n); s != nil && in.Pools[np.Pool].Undo && !reverted(n) && v.Reason != reasonUndoneByDeadline {
 		v.Message += "; it is not undone, because step " + s.ID + " is not reversible: " + s.NotReversible
 	}
 	return v

@@ -8,6 +8,8 @@
 // because other nodes may not store what a kind wants. The chunk that the fewest peers have is
 // fetched first, ties by lot, so that every chunk soon has several copies.
 //
+// One node fetches a bundle from a registry (PickFetcher), and another only after it failed.
+//
 // Inputs: node names; bitmaps. Outputs: peers; a chunk number. Callers: the controller
-// (Peers -> spec.peers), agent/peertransfer (Pick). The protocol is in internal/peerapi.
+// (Peers -> spec.peers, PickFetcher -> spec.bundles), agent/peertransfer (Pick). The protocol is in internal/peerapi.
 package transfer

@@ -13,9 +13,11 @@
 // covers it. All blockers are returned, not only the first. A plan with a blocker must not
 // run.
 //
+// Fit decides before the approval which nodes a bundle does not fit: platform, runtime, versions.
+//
 // Input: Input, gathered by the controller. Output: Outcome with a model.Plan.
 // Callers: the controller (which stores, approves and runs that very value), the
-// extension for Cluster API (Cover, for one machine).
+// extension for Cluster API (Cover, for one machine), the command line (Fit).
 //
 // Size: the claims of all updaters are read together, since who owns a path is decided
 // by their order.

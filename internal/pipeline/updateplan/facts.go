@@ -53,6 +53,9 @@ type Pool struct {
 	// StepDeadlineSeconds is the deadline of every step on the pool's nodes; 0
 	// leaves it to the updaters.
 	StepDeadlineSeconds int32
+	// UndoDeadlineSeconds is how long a node may be unwell after a step that can cut it off,
+	// before it undoes its steps; 0 is for ever.
+	UndoDeadlineSeconds int32
 	// Kubeadm leaves the replacement of the control plane to `kubeadm upgrade`.
 	Kubeadm bool
 	// KubeadmPatches is the directory of kubeadm's patches on the nodes, "" for none.
@@ -118,6 +121,7 @@ const (
 	reasonNodeInTwoPools   = "NodeInTwoPools"
 	reasonNodeInNoPool     = "NodeInNoPool"
 	reasonVersionSkew      = "VersionSkew"
+	reasonConstraintNotMet = "ConstraintNotMet"
 	reasonOlderThanRunning = "OlderThanRunning"
 	reasonPayloadMissing   = "PayloadMissing"
 	reasonNoUpdater        = "NoUpdater"

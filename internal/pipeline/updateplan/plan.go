@@ -14,9 +14,12 @@ func Make(in Input) Outcome {
 	in.Nodes = sortedNodes(in.Nodes)
 	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
 	out.Blockers = append(out.Blockers, checkDowngrade(&in)...)
-	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}, alike: map[likeness]*model.NodePlan{}}
+	p := planner{in: &in, out: &out, pools: poolOrder(in.Pools), deadlines: map[string]int32{}, undo: map[string]int32{}, alike: map[likeness]*model.NodePlan{}}
 	for _, pool := range in.Pools {
-		p.deadlines[pool.Name] = pool.StepDeadlineSeconds
+		p.deadlines[pool.Name], p.undo[pool.Name] = pool.StepDeadlineSeconds, pool.UndoDeadlineSeconds
+	}
+	if len(in.Pools) == 0 {
+		p.undo[DefaultPool] = model.DefaultUndoDeadline
 	}
 	for _, n := range in.Nodes {
 		if len(in.Only) == 0 || slices.Contains(in.Only, n.Name) {
@@ -37,6 +40,8 @@ type planner struct {
 	pools map[string]int32
 	// deadlines of the steps by pool, seconds.
 	deadlines map[string]int32
+	// undo are the pools' UndoDeadlineSeconds.
+	undo map[string]int32
 	// firstTaken is set once a control-plane node got kubeadm's apply.
 	firstTaken bool
 	// alike are the plans of nodes, without regard to the name; nil is nothing to do.
@@ -141,6 +146,7 @@ func (p *planner) planNode(n Node) *model.NodePlan {
 	if np.To == "" {
 		np.To = n.Kubelet // the bundle leaves it
 	}
+	armUndo(&np, n.Config, p.undo[pool])
 	if i := slices.IndexFunc(np.Steps, func(s model.Step) bool { return s.NotReversible != "" }); i >= 0 {
 		np.PointOfNoReturn = np.Steps[i].ID
 	}
