@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/etcd"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/certificates"
@@ -61,10 +62,11 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		patches: func(ctx context.Context) (string, error) { return authority.KubeadmPatches(ctx, api) }})
 	machine := sync.OnceValue(func() map[string]string { return bootimagecheck.Facts("/", "") })
 	a, err := agent.New(conf, agent.Parts{
-		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log,
+		API: api, Runtime: runtime, Facts: &nodeFacts{host: host, fields: fields, machine: machine}, Place: host.place, Log: log, Journal: systemd.Journal,
 		Running:     runtime.CRI().StaticDigests,
 		RepairPulls: host.repairPulls,
 		Contents:    bundlestore.UnprivilegedContents,
+		Deltas:      bundlestore.UnprivilegedDelta,
 		Stager:      next.os,
 		Repair: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)
@@ -74,7 +76,8 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.QueryHealth}).Observe,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.findPinned = store.FindConfig, store.FindPinned
-			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.FindPayload, Log: log, Note: store.ReportProblem}
+			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.FindPayload, Log: log, Note: store.ReportProblem,
+				Health: wellnessOf(host, store.PeersReached).Observe}
 		},
 	})
 	if err != nil {

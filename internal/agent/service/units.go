@@ -41,6 +41,11 @@ func (h *nodeHost) RefreshUnit(ctx context.Context, name string, restart bool) e
 	return h.unit(ctx, func(m *systemd.Manager) error { return m.ReloadOrRestart(ctx, name, restart) })
 }
 
+// StartUnit starts a unit and waits until it runs.
+func (h *nodeHost) StartUnit(ctx context.Context, name string) error {
+	return h.unit(ctx, func(m *systemd.Manager) error { return m.Start(ctx, name) })
+}
+
 // BootID returns the kernel's boot ID.
 func (h *nodeHost) BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -36,6 +36,13 @@ type Updater interface {
 // nothing, and there is nothing to undo.
 type Waiter interface{ OnlyWaits() bool }
 
+// Restarter is an updater whose steps restart the machine, so that files are read at boot.
+type Restarter interface{ RestartsMachine() bool }
+
+// SelfReverter is an updater whose steps return the node by themselves if it is not well after
+// them. The deadline of the run does not count meanwhile.
+type SelfReverter interface{ RevertsItself() bool }
+
 // LogSource is an Updater that can read the log of the part it changes. LogTail is the end
 // of that log, without secrets. The engine reads it once, when a step missed its deadline.
 type LogSource interface {

@@ -8,5 +8,5 @@
 // power cut, kill -9).
 //
 // Inputs: unit names, argument lists, two paths. Outputs: states, log and result, errors
-// with the unit's name. Callers: the updaters, refit-agent, refit-agent install.
+// with the unit's name, lines of the agent's journal. Callers: the updaters, refit-agent, refit-agent install.
 package systemd

@@ -2,12 +2,15 @@ package systemd
 
 import (
 	"context"
+	"io"
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/text"
 )
 
@@ -49,4 +52,23 @@ func lastLines(log string, most int) string {
 	}
 	slices.Reverse(kept)
 	return strings.Join(kept, "\n")
+}
+
+// Journal writes lines of the agent's journal and of its check before the kubelet starts, without
+// secrets.
+func Journal(ctx context.Context, q peerapi.LogQuery, w io.Writer) error {
+	out := text.NewSecretFilter(w)
+	c := exec.CommandContext(ctx, "journalctl", "--no-pager", "--quiet", "--output=short-iso", "--unit=refit-agent", "--unit=refit-preflight", "--lines="+strconv.Itoa(q.Lines))
+	if q.Since > 0 {
+		c.Args = append(c.Args, "--since=-"+strconv.Itoa(int(q.Since/time.Second))+"s")
+	}
+	if q.Follow {
+		c.Args = append(c.Args, "--follow")
+	}
+	c.Stdout = out
+	c.WaitDelay = time.Second // the client left, and the program may not notice
+	if err := c.Run(); err != nil {
+		return err
+	}
+	return out.Flush()
 }

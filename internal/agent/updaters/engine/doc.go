@@ -14,6 +14,11 @@
 // are ordered by the number in their name, and durations are monotonic: setting the clock
 // changes neither what runs nor what is kept.
 //
-// Inputs: the permitted run (v1alpha1.NodeRun), updaters, payloads. Outputs:
-// v1alpha1.NodeRunStatus through a callback, the journal. Caller: the agent's wiring.
+// Before a step that can cut the node off, the engine records a deadline and the node's state.
+// If the node is not well for that long, the engine undoes the run by itself, last step first,
+// and the run fails with UndoneByDeadline (deadline.go). Only time counts in which the agent
+// runs and the node is not well, in all processes.
+//
+// Inputs: the permitted run (v1alpha1.NodeRun), updaters, payloads, the node's Health.
+// Outputs: v1alpha1.NodeRunStatus through a callback, the journal. Caller: the agent's wiring.
 package engine

@@ -28,6 +28,8 @@ type Engine struct {
 	Log     *slog.Logger
 	// Note reports a journal that lost its end, for the node's status; nil drops it.
 	Note statefile.Note
+	// Health observes the node; nil: no step has a deadline for the node to be well.
+	Health func(ctx context.Context) Health
 	// Now and Sleep are for tests; nil means the real ones.
 	Now   func() time.Time
 	Sleep func(ctx context.Context, d time.Duration)
@@ -244,28 +246,18 @@ func (e *Engine) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// runSteps runs the steps that are not done.
+// runSteps runs the steps that are not done, waits until the node is well if they can cut it
+// off, and finishes the run.
 func (e *Engine) runSteps(ctx context.Context, j *journal, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) {
-	for _, s := range j.run.Steps {
-		if j.stepsDone[s.ID] {
-			continue
-		}
-		if planChanged(j, permitted()) && j.started[s.ID].IsZero() {
-			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started", report)
-			return
-		}
-		r := e.runStep(ctx, j, s, permitted, report)
-		switch {
-		case ctx.Err() != nil && !r.Done:
-			return // the journal says where to continue
-		case r.Failed:
-			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, r.Message, report)
-			return
-		}
-		if !e.writeEntry(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
-			return
-		}
-		failpoint.Here(failpoint.JournalStep)
+	d := e.resumeDeadline(j)
+	step, failed, ok := e.runEach(ctx, j, d, permitted, report)
+	d.noteFailure(step, failed)
+	if !ok || !e.awaitWell(ctx, j, d, func() string { return undoOrdered(j, permitted) }, report) {
+		return // the journal says where to continue
+	}
+	if failed.Failed {
+		e.finishRun(ctx, j, v1alpha1.RunFailed, step, failed.Reason, failed.Message, report)
+		return
 	}
 	if why := e.observeAll(ctx, j); why != "" {
 		if ctx.Err() == nil {
@@ -274,6 +266,34 @@ func (e *Engine) runSteps(ctx context.Context, j *journal, permitted func() *v1a
 		return
 	}
 	e.finishRun(ctx, j, v1alpha1.RunSucceeded, "", v1alpha1.ReasonUpdated, "every step was observed done", report)
+}
+
+// runEach runs the steps that are not done until one fails: step and r are that one. ok is false
+// if the run cannot continue now.
+func (e *Engine) runEach(ctx context.Context, j *journal, d *deadline, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) (step string, r updaters.Result, ok bool) {
+	for _, s := range j.run.Steps {
+		if j.stepsDone[s.ID] || d.expired() {
+			continue
+		}
+		if planChanged(j, permitted()) && j.started[s.ID].IsZero() {
+			return s.ID, updaters.Fail(v1alpha1.ReasonPlanChanged, "the plan or its steps were changed while the node ran them: nothing more was started"), true
+		}
+		if !d.arm(ctx, s, report) {
+			return "", r, false
+		}
+		r = e.runStep(ctx, j, d, s, permitted, report)
+		if ctx.Err() != nil && !r.Done {
+			return "", r, false
+		}
+		if r.Failed {
+			return s.ID, r, true
+		}
+		if !e.writeEntry(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
+			return "", r, false
+		}
+		failpoint.Here(failpoint.JournalStep)
+	}
+	return "", updaters.Result{}, true
 }
 
 // planChanged reports whether the same run is permitted with other content. A permission

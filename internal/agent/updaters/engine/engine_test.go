@@ -72,6 +72,10 @@ type node struct {
 	order []string
 	last  *v1alpha1.NodeRunStatus
 	now   time.Time
+	// health is what the node sees of itself; nil: no step has a deadline for it.
+	health func() Health
+	// reports are all that were made, in order.
+	reports []v1alpha1.NodeRunStatus
 }
 
 func newNode(dir string) *node {
@@ -89,11 +93,14 @@ func (n *node) engine() *Engine {
 	for _, p := range n.parts {
 		e.Updaters = append(e.Updaters, p)
 	}
+	if n.health != nil {
+		e.Health = func(context.Context) Health { return n.health() }
+	}
 	return e
 }
 
 func (n *node) run(r *v1alpha1.NodeRun) {
-	n.engine().Run(context.Background(), func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { n.last = s })
+	n.engine().Run(context.Background(), func() *v1alpha1.NodeRun { return r }, func(s *v1alpha1.NodeRunStatus) { n.last, n.reports = s, append(n.reports, *s) })
 }
 
 func permit(attempt int32) *v1alpha1.NodeRun {

@@ -26,6 +26,11 @@ const (
 	eventEnd    = "end"    // a step was observed done; in an undo, undone
 	eventSpent  = "spent"  // the time that a step has taken
 	eventFinish = "finish" // the run finished
+
+	eventArmed    = "armed"    // a step that can cut the node off is next
+	eventUnwell   = "unwell"   // the time in which the node was not well since
+	eventDisarmed = "disarmed" // the node was well after the steps
+	eventExpired  = "expired"  // the node was not well in time: it undoes the run
 )
 
 // entry is one line of a journal.
@@ -36,8 +41,11 @@ type entry struct {
 	At    time.Time         `json:"at"`
 	Run   *v1alpha1.NodeRun `json:"run,omitempty"`
 	Step  string            `json:"step,omitempty"`
-	// Spent is the time that a step has taken in all processes of the agent.
+	// Spent is the time that a step has taken in all processes of the agent; in armed and
+	// unwell, the time that a node may be, and was, not well.
 	Spent time.Duration `json:"spent,omitempty"`
+	// Before is the state of the node when its deadline was armed.
+	Before *Health `json:"before,omitempty"`
 	// State, Reason and Message of the end.
 	State   v1alpha1.RunState `json:"state,omitempty"`
 	Reason  string            `json:"reason,omitempty"`
@@ -59,6 +67,11 @@ type journal struct {
 	spent     map[string]time.Duration
 	finish    *entry
 	damage    *damage
+	// armed is nil while no deadline is; unwell is for how long the node was not well since.
+	// expired is why the node undoes the run by itself.
+	armed   *entry
+	unwell  time.Duration
+	expired string
 }
 
 // damage is why a journal does not tell the progress of its run.
@@ -240,6 +253,23 @@ func (j *journal) apply(e entry) {
 		j.stepsDone[e.Step] = true
 	case eventFinish:
 		j.finish = &e
+	default:
+		j.applyDeadline(e)
+	}
+}
+
+func (j *journal) applyDeadline(e entry) {
+	switch e.Event {
+	case eventArmed:
+		if e.Before != nil {
+			j.armed, j.unwell = &e, 0
+		}
+	case eventUnwell:
+		j.unwell = e.Spent
+	case eventDisarmed:
+		j.armed = nil
+	case eventExpired:
+		j.expired = e.Message
 	}
 }
 

@@ -13,14 +13,25 @@ import (
 )
 
 // runStep drives one step until its Result is final.
-func (e *Engine) runStep(ctx context.Context, j *journal, s v1alpha1.UpdateStep, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
+func (e *Engine) runStep(ctx context.Context, j *journal, d *deadline, s v1alpha1.UpdateStep, permitted func() *v1alpha1.NodeRun, report func(*v1alpha1.NodeRunStatus)) updaters.Result {
+	u, ok := e.updater(s.Updater).(updaters.SelfReverter)
+	d.paused = ok && u.RevertsItself()
 	stop := func() string {
-		if r := permitted(); r != nil && r.UID == j.run.UID && r.Attempt > j.run.Attempt && r.Undo {
-			return "it was stopped for an undo"
+		d.observe(ctx)
+		if d.expired() {
+			return "it was stopped: " + d.problem
 		}
-		return ""
+		return undoOrdered(j, permitted)
 	}
-	return e.runJob(ctx, j, job{step: s, task: e.task(j, s), call: updaters.Updater.Update, reason: v1alpha1.ReasonUpdating, stopReason: stop}, report)
+	return e.runJob(ctx, j, job{step: s, task: e.task(j, s), call: updaters.Updater.Update, reason: v1alpha1.ReasonUpdating, stopReason: stop, warning: d.warning}, report)
+}
+
+// undoOrdered says why a run must stop for an undo, "" if none was ordered.
+func undoOrdered(j *journal, permitted func() *v1alpha1.NodeRun) string {
+	if r := permitted(); r != nil && r.UID == j.run.UID && r.Attempt > j.run.Attempt && r.Undo {
+		return "it was stopped for an undo"
+	}
+	return ""
 }
 
 // job is what happens to one step: it runs, or is undone.
@@ -32,6 +43,8 @@ type job struct {
 	reason string
 	// stopReason says why it must stop, "" if it may continue.
 	stopReason func() string
+	// warning may replace what the step reports while it is in progress; nil does not.
+	warning func(updaters.Result) updaters.Result
 }
 
 // runJob calls an updater until its Result is final, the step's deadline has passed or the
@@ -47,6 +60,7 @@ func (e *Engine) runJob(ctx context.Context, j *journal, x job, report func(*v1a
 		return updaters.Result{}
 	}
 	failpoint.Here(failpoint.StepBefore)
+	e.Log.Info("step started", "update", j.run.Name, "step", s.ID, "reason", x.reason) // refit logs --step finds it
 	// Time without power, or without this process, does not count as the step's.
 	x.task.Started = e.now()
 	watch := e.startStopwatch(j, s, again)
@@ -61,6 +75,7 @@ func (e *Engine) runJob(ctx context.Context, j *journal, x job, report func(*v1a
 			failpoint.Here(failpoint.StepAfter)
 			return r
 		}
+		r = x.warn(r)
 		if r.Reason != said.Reason || r.Message != said.Message {
 			said = r
 			report(e.status(j, s.ID, r.Reason, r.Message))
@@ -78,6 +93,14 @@ func (e *Engine) findUpdater(x job) (updaters.Updater, updaters.Result) {
 		return nil, updaters.Fail(v1alpha1.ReasonNoUpdater, "this agent has no updater %q", x.step.Updater)
 	}
 	return u, x.stopped()
+}
+
+// warn returns what is reported of a step in progress.
+func (x job) warn(r updaters.Result) updaters.Result {
+	if x.warning == nil {
+		return r
+	}
+	return x.warning(r)
 }
 
 // stopped is a failure if the job must stop.

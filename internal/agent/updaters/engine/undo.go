@@ -25,7 +25,7 @@ type startedStep struct {
 func startedSteps(js []*journal, undo *journal) []startedStep {
 	var out []startedStep
 	for _, j := range js {
-		if j.run.UID != undo.run.UID || j.run.Attempt >= undo.run.Attempt {
+		if j.run.UID != undo.run.UID || j.seq >= undo.seq {
 			continue
 		}
 		if j.run.Undo {
@@ -52,7 +52,7 @@ func startedSteps(js []*journal, undo *journal) []startedStep {
 func findDamaged(js []*journal, undo *journal) (bad *journal) {
 	for _, j := range js {
 		switch {
-		case j.run.UID != undo.run.UID || j.run.Attempt >= undo.run.Attempt:
+		case j.run.UID != undo.run.UID || j.seq >= undo.seq:
 		case j.damage != nil:
 			bad = j
 		case j.finish != nil && j.finish.State == v1alpha1.RunSucceeded:
@@ -63,30 +63,21 @@ func findDamaged(js []*journal, undo *journal) (bad *journal) {
 }
 
 // undoRun undoes steps, last first. A step that cannot be undone ends it: earlier steps
-// stay, because the node depends on them.
+// stay, because the node depends on them. An undo that a deadline started still undoes the
+// earlier steps that can cut the node off.
 func (e *Engine) undoRun(ctx context.Context, j *journal, js []*journal, report func(*v1alpha1.NodeRunStatus)) {
 	if d := findDamaged(js, j); d != nil {
 		e.finishRun(ctx, j, v1alpha1.RunFailed, "", d.damage.reason, "nothing was undone, because it is not known which steps were started: "+d.damageMessage(), report)
 		return
 	}
-	steps := startedSteps(js, j)
-	for _, b := range slices.Backward(steps) {
-		s := b.step
-		if j.stepsDone[s.ID] {
-			continue
-		}
-		r := e.runJob(ctx, j, job{step: s, task: e.task(b.j, s), call: updaters.Updater.Undo, reason: v1alpha1.ReasonUndoing, stopReason: func() string { return "" }}, report)
-		switch {
-		case ctx.Err() != nil && !r.Done:
-			return // the journal says where to continue
-		case r.Failed:
-			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, "step "+s.ID+" was not undone: "+r.Message+remainingSteps(steps, s.ID), report)
-			return
-		}
-		if !e.writeEntry(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
-			return
-		}
-		failpoint.Here(failpoint.JournalStep)
+	steps, expired := startedSteps(js, j), expiredBefore(js, j)
+	stays, ok := e.undoEach(ctx, j, steps, expired != "", report)
+	switch {
+	case !ok:
+		return
+	case expired != "":
+		e.finishExpired(ctx, j, steps, expired, stays, report)
+		return
 	}
 	if why := e.observeUndone(ctx, steps); why != "" {
 		if ctx.Err() == nil {
@@ -99,6 +90,37 @@ func (e *Engine) undoRun(ctx context.Context, j *journal, js []*journal, report 
 		message = "no step was started on this node: there is nothing to undo"
 	}
 	e.finishRun(ctx, j, v1alpha1.RunUndone, "", v1alpha1.ReasonUndone, message, report)
+}
+
+// undoEach undoes the steps that are not undone. ok is false if the undo has finished, or cannot
+// continue now. If a deadline started it, stays are the steps that were not undone.
+func (e *Engine) undoEach(ctx context.Context, j *journal, steps []startedStep, expired bool, report func(*v1alpha1.NodeRunStatus)) (stays []string, ok bool) {
+	for _, b := range slices.Backward(steps) {
+		s := b.step
+		switch {
+		case j.stepsDone[s.ID]:
+			continue
+		case len(stays) > 0 && !cutsOff(s):
+			stays = append(stays, "step "+s.ID+" stays as well")
+			continue
+		}
+		r := e.runJob(ctx, j, job{step: s, task: e.task(b.j, s), call: updaters.Updater.Undo, reason: v1alpha1.ReasonUndoing, stopReason: neverStop}, report)
+		switch {
+		case ctx.Err() != nil && !r.Done:
+			return stays, false // the journal says where to continue
+		case r.Failed && expired:
+			stays = append(stays, "step "+s.ID+" was not undone: "+r.Message)
+			continue
+		case r.Failed:
+			e.finishRun(ctx, j, v1alpha1.RunFailed, s.ID, r.Reason, "step "+s.ID+" was not undone: "+r.Message+remainingSteps(steps, s.ID), report)
+			return stays, false
+		}
+		if !e.writeEntry(ctx, j, entry{Event: eventEnd, Step: s.ID}, report) {
+			return stays, false
+		}
+		failpoint.Here(failpoint.JournalStep)
+	}
+	return stays, true
 }
 
 // remainingSteps names the steps before one that could not be undone.

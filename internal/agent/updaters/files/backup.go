@@ -21,6 +21,8 @@ import (
 type refresh struct {
 	Unit    string `json:"unit"`
 	Restart bool   `json:"restart,omitempty"`
+	// Ran: it ran before the step. An undo starts it if it has failed since.
+	Ran bool `json:"ran,omitempty"`
 }
 
 // pending is what must still happen because of written files. It is on disk before the
@@ -155,6 +157,14 @@ func (u *Updater) backUp(ctx context.Context, t updaters.Task, c *model.NodeConf
 		b.Pending.addFile(f)
 		b.Files = append(b.Files, k)
 	}
+	for i := range b.Pending.Refresh {
+		r := &b.Pending.Refresh[i]
+		s, err := u.host.Unit(ctx, r.Unit)
+		if err != nil {
+			return err
+		}
+		r.Ran = isUnitUp(s)
+	}
 	for _, w := range c.Units {
 		s, err := u.host.Unit(ctx, w.Name)
 		if err != nil {
@@ -251,8 +261,24 @@ func (u *Updater) refreshRestored(ctx context.Context, b backup) error {
 		if err := u.host.RefreshUnit(ctx, r.Unit, r.Restart); err != nil {
 			return err
 		}
+		if err := u.startFailed(ctx, r); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// startFailed starts a unit that ran before the step and has failed with the step's files:
+// systemd neither reloads nor restarts one that does not run.
+func (u *Updater) startFailed(ctx context.Context, r refresh) error {
+	if !r.Ran {
+		return nil
+	}
+	s, err := u.host.Unit(ctx, r.Unit)
+	if err != nil || s.Active != "failed" || slices.Contains(fileStates[model.UnitMasked], s.File) {
+		return err
+	}
+	return u.host.StartUnit(ctx, r.Unit)
 }
 
 // restoreUnits restores the units that were in one of the states.

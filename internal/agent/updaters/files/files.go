@@ -40,6 +40,8 @@ type Units interface {
 	// RefreshUnit makes a running unit reload its configuration. The unit restarts if
 	// restart is set or it cannot reload.
 	RefreshUnit(ctx context.Context, name string, restart bool) error
+	// StartUnit starts a unit and waits until it runs.
+	StartUnit(ctx context.Context, name string) error
 }
 
 // limit is how long a unit may take to come up before the step fails.

@@ -99,6 +99,11 @@ func (n *simNode) RefreshUnit(_ context.Context, name string, _ bool) error {
 	return nil
 }
 
+func (n *simNode) StartUnit(_ context.Context, name string) error {
+	n.start(name)
+	return nil
+}
+
 func (n *simNode) state() string {
 	var out []string
 	_ = filepath.WalkDir(n.root, func(p string, d os.DirEntry, _ error) error {

@@ -46,6 +46,9 @@ func (u *RebootUpdater) Name() string { return "reboot" }
 // OnlyWaits reports that there is nothing to undo.
 func (u *RebootUpdater) OnlyWaits() bool { return true }
 
+// RestartsMachine reports that restored files need another restart.
+func (u *RebootUpdater) RestartsMachine() bool { return true }
+
 func rebootFile(t updaters.Task) string {
 	return filepath.Join(t.Dir, fmt.Sprintf("%s-%d.boot", t.Step.ID, t.Attempt))
 }

@@ -93,6 +93,9 @@ func New(h Host, file string) *Updater { return &Updater{host: h, record: record
 // Name is os-image.
 func (u *Updater) Name() string { return "os-image" }
 
+// RevertsItself reports that a step boots the former image if the node is not well.
+func (u *Updater) RevertsItself() bool { return true }
+
 // view is the input of one call.
 type view struct {
 	driver osdriver.Driver

@@ -4,9 +4,9 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
-	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -23,6 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -236,16 +237,11 @@ func checkMachine(path string) error {
 	return checkELF(f)
 }
 
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390, "riscv64": elf.EM_RISCV, "386": elf.EM_386}
-
 // checkELF passes a file that is not ELF: it may be a script.
 func checkELF(r io.ReaderAt) error {
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return nil //nolint:nilerr // not an ELF file
-	}
-	if want, ok := machines[runtime.GOARCH]; ok && f.Machine != want {
-		return fmt.Errorf("%w: it is for the architecture %s, this node is %s", errPermanent, f.Machine, runtime.GOARCH)
+	p, err := fsutil.ReadProgram(r)
+	if err == nil && p.Architecture != runtime.GOARCH {
+		return fmt.Errorf("%w: it is for the architecture %s, this node is %s", errPermanent, cmp.Or(p.Architecture, "of an unknown machine"), runtime.GOARCH)
 	}
 	return nil
 }

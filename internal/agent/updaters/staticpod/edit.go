@@ -8,9 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v2"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -61,21 +60,29 @@ type imagePlace struct {
 
 // findImages finds the images of containers in a manifest, in the order of the file.
 func findImages(data []byte, containers []string) ([]imagePlace, error) {
-	root, err := parseYAML(data)
+	if err := oneDocument(data); err != nil {
+		return nil, err
+	}
+	pod, err := decode(data)
 	if err != nil {
 		return nil, err
 	}
-	spec, err := mappingValue(root, "spec")
-	if err != nil {
-		return nil, err
+	spec, ok := pod["spec"].(map[string]any)
+	if !ok {
+		return nil, editError("it has no spec")
 	}
 	var out []imagePlace
-	for _, list := range []string{"initContainers", "containers"} {
-		found, err := imagesIn(data, spec, list, containers)
+	for _, c := range containersOf(spec) {
+		name, _ := c["name"].(string)
+		if !slices.Contains(containers, name) {
+			continue
+		}
+		image, _ := c["image"].(string)
+		p, err := locateImage(data, name, image)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, found...)
+		out = append(out, p)
 	}
 	for _, name := range containers {
 		if !slices.ContainsFunc(out, func(p imagePlace) bool { return p.container == name }) {
@@ -86,102 +93,59 @@ func findImages(data []byte, containers []string) ([]imagePlace, error) {
 	return out, nil
 }
 
-// parseYAML parses a file with one document; a duplicate key is an error.
-func parseYAML(data []byte) (*yaml.Node, error) {
-	var doc, more yaml.Node
+func oneDocument(data []byte) error {
+	var first, more any
 	d := yaml.NewDecoder(bytes.NewReader(data))
-	if err := d.Decode(&doc); err != nil || len(doc.Content) != 1 {
-		return nil, editError("it cannot be read as YAML")
+	if err := d.Decode(&first); err != nil {
+		return editError("it cannot be read as YAML: %v", err)
 	}
 	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, editError("it has more than one document, and the kubelet reads only the first")
+		return editError("it has more than one document, and the kubelet reads only the first")
 	}
-	return doc.Content[0], nil
+	return nil
 }
 
-// mappingValue returns a field of a mapping. It does not follow an alias: the same text is
-// used elsewhere in the file too.
-func mappingValue(n *yaml.Node, key string) (*yaml.Node, error) {
-	if n.Kind != yaml.MappingNode {
-		return nil, editError("the parent of %s is not a plain YAML mapping", key)
+// decode decodes a manifest as the kubelet does; a duplicate key is an error.
+func decode(data []byte) (pod map[string]any, err error) {
+	if err := sigsyaml.UnmarshalStrict(data, &pod); err != nil {
+		return nil, editError("it cannot be read: %v", err)
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1], nil
-		}
-	}
-	return nil, nil
+	return pod, nil
 }
 
-func imagesIn(data []byte, spec *yaml.Node, list string, containers []string) ([]imagePlace, error) {
-	if spec == nil {
-		return nil, editError("it has no spec")
-	}
-	l, err := mappingValue(spec, list)
-	if err != nil || l == nil {
-		return nil, err
-	}
-	if l.Kind != yaml.SequenceNode {
-		return nil, editError("%s is not a plain YAML list", list)
-	}
-	var out []imagePlace
-	for _, c := range l.Content {
-		name, err := mappingValue(c, "name")
-		if err != nil {
-			return nil, err
+func containersOf(spec map[string]any) (out []map[string]any) {
+	for _, list := range []string{"initContainers", "containers"} {
+		l, _ := spec[list].([]any)
+		for _, x := range l {
+			if c, ok := x.(map[string]any); ok {
+				out = append(out, c)
+			}
 		}
-		if name == nil || !slices.Contains(containers, name.Value) {
-			continue
-		}
-		image, err := mappingValue(c, "image")
-		if err != nil {
-			return nil, err
-		}
-		p, err := locateImage(data, image)
-		if err != nil {
-			return nil, err
-		}
-		p.container = name.Value
-		out = append(out, p)
 	}
-	return out, nil
+	return out
 }
 
-// locateImage finds the text of a scalar: its value must be there as it is, plain or in
-// quotes.
-func locateImage(data []byte, n *yaml.Node) (imagePlace, error) {
-	if n == nil || n.Kind != yaml.ScalarNode || n.Anchor != "" || n.Tag != "!!str" {
-		return imagePlace{}, editError("an image is missing, or is not plain text")
-	}
-	at := byteOffset(data, n.Line, n.Column)
-	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
-		at++
-	}
-	if at < 0 || at > len(data) || !bytes.HasPrefix(data[at:], []byte(n.Value)) {
-		return imagePlace{}, editError("image %s is written in a way that refit does not change (an escape, a block, more than one line): write it plainly", n.Value)
-	}
-	return imagePlace{begin: at, end: at + len(n.Value), image: n.Value}, nil
-}
+// probe is an image that locateImage writes to see what an edit changes.
+const probe = "probe.example/refit"
 
-// byteOffset is the offset of a line and a column, both from 1, the column in characters;
-// -1 if there is none.
-func byteOffset(data []byte, line, column int) int {
-	at := 0
-	for ; line > 1; line-- {
-		i := bytes.IndexByte(data[at:], '\n')
+// locateImage finds where the image of a container is written: the text that, replaced, changes
+// this image and nothing else.
+func locateImage(data []byte, container, image string) (imagePlace, error) {
+	if image == "" {
+		return imagePlace{}, editError("the image of container %s is missing, or is not text", container)
+	}
+	p := imagePlace{container: container, image: image}
+	for from := 0; ; from = p.begin + 1 {
+		i := bytes.Index(data[from:], []byte(image))
 		if i < 0 {
-			return -1
+			return imagePlace{}, editError("image %s is written in a way that refit does not change (an alias, an anchor that others refer to, an escape, more than one line): write it plainly", image)
 		}
-		at += i + 1
-	}
-	for ; column > 1; column-- {
-		if at >= len(data) {
-			return -1
+		p.begin, p.end = from+i, from+i+len(image)
+		after := slices.Concat(data[:p.begin], []byte(probe), data[p.end:])
+		if checkOnlyImages(data, after, map[string]string{container: probe}) == nil {
+			return p, nil
 		}
-		_, size := utf8.DecodeRune(data[at:])
-		at += size
 	}
-	return at
 }
 
 // replaceImages writes images into a manifest, by container, and verifies that nothing else
@@ -207,21 +171,18 @@ func replaceImages(data []byte, want map[string]string) ([]byte, error) {
 
 // checkOnlyImages verifies that after means the same as before, with these images.
 func checkOnlyImages(before, after []byte, want map[string]string) error {
-	var a, b map[string]any
-	if err := sigsyaml.UnmarshalStrict(before, &a); err != nil {
-		return editError("it cannot be read: %v", err)
+	a, err := decode(before)
+	if err != nil {
+		return err
 	}
-	if err := sigsyaml.UnmarshalStrict(after, &b); err != nil {
-		return editError("with the new image it could not be read any more: %v", err)
+	b, err := decode(after)
+	if err != nil {
+		return err
 	}
 	spec, _ := a["spec"].(map[string]any)
-	for _, list := range []string{"initContainers", "containers"} {
-		l, _ := spec[list].([]any)
-		for _, x := range l {
-			c, _ := x.(map[string]any)
-			if name, _ := c["name"].(string); want[name] != "" {
-				c["image"] = want[name]
-			}
+	for _, c := range containersOf(spec) {
+		if name, _ := c["name"].(string); want[name] != "" {
+			c["image"] = want[name]
 		}
 	}
 	if !reflect.DeepEqual(a, b) {

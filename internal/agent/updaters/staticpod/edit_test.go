@@ -31,6 +31,8 @@ func TestOnlyTheImageChanges(t *testing.T) {
 		"after letters of two bytes":    "kind: Pod\nmetadata:\n  annotations: {über: 'Größe'}\nspec: {containers: [{env: [{name: A, value: 'ä'}], name: app, image: IMAGE}]} # ö\n",
 		"without an end of line":        "kind: Pod\nspec:\n    containers:\n        - name: app\n          image: IMAGE",
 		"with a document's mark":        "---\nkind: Pod\nspec:\n  containers:\n  - name: app\n    image: IMAGE\n...\n",
+		"a block":                       "kind: Pod\nspec:\n  containers:\n  - name: app\n    image: >-\n      IMAGE\n",
+		"an anchor without an alias":    "kind: Pod\nspec:\n  containers:\n  - name: app\n    image: &only IMAGE\n",
 		"an init container":             "kind: Pod\nspec:\n  initContainers:\n  - name: app\n    image: IMAGE\n  containers:\n  - name: x\n    image: " + older + "\n",
 	} {
 		before := strings.Replace(text, "IMAGE", older, 1)
@@ -57,11 +59,11 @@ func TestWhatIsNotEdited(t *testing.T) {
 		"two documents":                 {"kind: Pod\nspec: {containers: [{name: app, image: x}]}\n---\nkind: Pod\n", "more than one document"},
 		"no such container":             {"kind: Pod\nspec: {containers: [{name: other, image: x}]}\n", "no container app"},
 		"no spec":                       {"kind: Pod\n", "no spec"},
-		"an image behind an alias":      {"kind: Pod\nmetadata: {annotations: {a: &i x}}\nspec: {containers: [{name: app, image: *i}]}\n", "not plain text"},
-		"an image that others refer to": {"kind: Pod\nspec: {containers: [{name: app, image: &i x}, {name: b, image: *i}]}\n", "not plain text"},
-		"containers behind an alias":    {"kind: Pod\nx: &c [{name: app, image: x}]\nspec: {containers: *c}\n", "not a plain YAML list"},
+		"an image behind an alias":      {"kind: Pod\nmetadata: {annotations: {a: &i x}}\nspec: {containers: [{name: app, image: *i}]}\n", "write it plainly"},
+		"an image that others refer to": {"kind: Pod\nspec: {containers: [{name: app, image: &i x}, {name: b, image: *i}]}\n", "write it plainly"},
+		"containers behind an alias":    {"kind: Pod\nx: &c [{name: app, image: x}]\nspec: {containers: *c}\n", "write it plainly"},
+		"an image that is a number":     {"kind: Pod\nspec: {containers: [{name: app, image: 1}]}\n", "is not text"},
 		"an escape":                     {"kind: Pod\nspec: {containers: [{name: app, image: \"\\x72.example/app\"}]}\n", "write it plainly"},
-		"a block":                       {"kind: Pod\nspec:\n  containers:\n  - name: app\n    image: >-\n      r.example/app\n", "write it plainly"},
 		"a key that is there twice":     {"kind: Pod\nspec: {containers: [{name: app, image: x, image: x}]}\n", ""},
 		"two containers of one name":    {"kind: Pod\nspec: {hostNetwork: true, hostNetwork: true, containers: [{name: app, image: x}]}\n", ""},
 	} {
