@@ -87,7 +87,7 @@ func root() *cobra.Command {
 	f.StringVar(&conf.Runtime, "runtime", env("REFIT_RUNTIME", ""), "the container runtime's socket (default: the kubelet's)")
 	f.StringVar(&conf.Address, "address", env("REFIT_ADDRESS", ""), fmt.Sprintf("address for peers, host or host:port (default: towards the API server, port %d)", agentconfig.DefaultPort))
 	load := func() agentconfig.Config { return merged(file, conf) }
-	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), detectCommand(), contentsCommand(), exchangeCommand(load))
+	c.AddCommand(runCommand(load, func() string { return file }), installCommand(&conf), uninstallCommand(load), statusCommand(load), versionCommand(), keepCommand(), firstBootCommand(), preflightCommand(load), detectCommand(), contentsCommand(), deltaCommand(), exchangeCommand(load))
 	return c
 }
 
@@ -158,7 +158,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), r)
 		},
 	}
-	c.Flags().StringVar(&o.From, "from", "", "bundle in a file, on a device, or in the file system of one (PATH#FILE if it has several bundles)")
+	c.Flags().StringVar(&o.From, "from", "", "bundle in a file, on a device, or in the file system of one (PATH#FILE if it has several bundles). Of a bundle in parts: their directory, or places with commas between them")
 	c.Flags().StringVar(&o.Digest, "digest", "", "digest that the bundle must have")
 	c.Flags().BoolVar(&o.NoStart, "no-start", false, "install the files without starting the service")
 	c.Flags().BoolVar(&ontoHost, "onto-host", false, "from a privileged pod with hostPID: install onto its node")
@@ -255,6 +255,16 @@ func contentsCommand() *cobra.Command {
 		Use: bundlestore.ContentsCommand, Short: "Find the bundles on a medium for the agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bundlestore.ReadContents(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// deltaCommand is started by the agent, without rights, to apply patches of unverified deltas.
+func deltaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: bundlestore.DeltaCommand, Short: "Read a delta bundle for the agent", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bundlestore.ReadDelta(cmd.Context(), cmd.InOrStdin(), text.RawWriter(cmd.OutOrStdout())) // bytes, not text
 		},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 // API is what the agent needs of the API server; apiclient.Client implements it.
@@ -71,6 +72,8 @@ type Store struct {
 	FindPinned func(name, digest string) (updaters.Payload, error)
 	// ReportProblem reports a problem in the node's status.
 	ReportProblem statefile.Note
+	// PeersReached returns how many of the node's peers answer.
+	PeersReached func(ctx context.Context) int
 }
 
 // Facts observes the node.
@@ -111,6 +114,9 @@ type Parts struct {
 	// Contents finds the bundles on a medium and reads their labels in a process without
 	// privileges; nil does it in the agent's own process, as tests do.
 	Contents bundlestore.ContentsReader
+	// Deltas reads delta bundles and applies their patches in a process without privileges;
+	// nil does it in the agent's own process, as tests do.
+	Deltas bundlestore.DeltaReader
 	// Health observes the node's health; nil: the status has none.
 	Health func(ctx context.Context) *v1alpha1.NodeHealth
 	// Running lists the image digests of a running container of a static pod.
@@ -134,7 +140,9 @@ type Parts struct {
 	// Place returns the path of the program that a payload replaces, "" if it replaces
 	// none. nil: no payload does.
 	Place func(ctx context.Context, payload string) string
-	Log   *slog.Logger
+	// Journal reads this agent's log for the controller. nil: the log is not served.
+	Journal peerapi.Journal
+	Log     *slog.Logger
 }
 
 // Agent is one node's agent: what its loops share, and the loops.
@@ -191,14 +199,14 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 		health:        &healthLoop{shared: s, health: p.Health},
 		maintenance:   maintenance,
 		problemReport: &problemLoop{shared: s, off: func() string { return coldstart.DisabledBy(coldstart.KernelCommandLine, coldstart.OffFile) }},
-		server:        &peerServer{s},
+		server:        &peerServer{s, p.Journal},
 		page:          &pageServer{s},
 		status:        &statusLoop{shared: s},
 	}
 	if conf.Console {
 		a.status.issue = statusreport.NewIssue()
 	}
-	s.runner = p.Runner(Store{FindPayload: payloads.findPayload, FindConfig: s.config, FindPinned: payloads.findPinned, ReportProblem: s.reportProblem})
+	s.runner = p.Runner(Store{FindPayload: payloads.findPayload, FindConfig: s.config, FindPinned: payloads.findPinned, ReportProblem: s.reportProblem, PeersReached: s.peersReached})
 	return a, nil
 }
 

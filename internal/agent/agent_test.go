@@ -24,6 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/statusreport"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
@@ -297,7 +298,11 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 
 func (n *testNode) start() {
 	n.t.Helper()
-	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(Store) Runner { return noRun{} }, Facts: n.facts, Place: n.place, Log: slog.New(slog.DiscardHandler)})
+	a, err := New(n.conf, Parts{API: n.api, Runtime: n.runtime, Runner: func(Store) Runner { return noRun{} }, Facts: n.facts, Place: n.place, Log: slog.New(slog.DiscardHandler),
+		Journal: func(_ context.Context, _ peerapi.LogQuery, w io.Writer) error {
+			_, err := io.WriteString(w, "log of "+n.name)
+			return err
+		}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -305,6 +310,7 @@ func (n *testNode) start() {
 	if n.issue != nil {
 		a.status.issue = n.issue
 	}
+	a.bundles.registryRetry, a.registries.handOver = 20*time.Millisecond, time.Nanosecond
 	if n.room != nil {
 		a.space.roomAt = n.room
 	}

@@ -329,8 +329,14 @@ func ruleOf(t *testing.T, seed byte) model.TrustRule {
 func (f files) Bundles(context.Context) (out []v1alpha1.Bundle, err error) {
 	nu := &v1alpha1.NodeUpdate{}
 	f.read("nodeupdate", nu)
+	var at v1alpha1.BundleRegistry
+	f.read("registry", &at)
 	for _, b := range nu.Spec.Bundles {
-		out = append(out, approvedBundle(b.Digest))
+		approved := approvedBundle(b.Digest)
+		if approved.Generation = b.Fetch; at.Reference != "" {
+			approved.Spec.Registry = &at
+		}
+		out = append(out, approved)
 	}
 	return out, nil
 }

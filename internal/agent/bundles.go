@@ -5,33 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/peertransfer"
-	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/peerapi"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
-	"github.com/refit-dev/refit/internal/pipeline/pin"
-	"github.com/refit-dev/refit/internal/text"
 )
 
 // bundlesEvery is how often the loop retries headers and chunks that no medium and no peer
 // had.
 const bundlesEvery = 3 * time.Second
 
-// bundleLoop gets the headers and blobs of approved bundles, from a medium in this node or
-// from peers, and removes those that are no longer desired.
+// bundleLoop gets the headers and blobs of approved bundles, from a medium in this node, from a
+// registry or from peers, and removes those that are no longer desired.
 type bundleLoop struct {
 	*shared
 	space     *spaceChecker
 	mediaScan *mediaLoop
 	peers     peertransfer.Peers
 	badPeers  badPeers
+	// registryRetry is the first pause after a registry failed; 0 is the default.
+	registryRetry time.Duration
 	// served are the bundles of the last pass.
 	served []string
 }
@@ -73,6 +71,7 @@ func (l *bundleLoop) sync(ctx context.Context) {
 		return
 	}
 	peers := l.peers.Clients(l.id, w.Spec.Peers, l.conf.Node)
+	l.registries.update(w, l.authority.Registry, l.openRegistry)
 	var verdicts []model.Blocker
 	var served []string
 	policy, unbacked := l.policy(w), false
@@ -100,6 +99,7 @@ func (l *bundleLoop) sync(ctx context.Context) {
 			return
 		}
 		if slices.Contains(served, digest) {
+			verdicts = append(verdicts, l.keepEdges(digest)...)
 			verdicts = append(verdicts, l.acquire(ctx, w, l.library.Shelf(digest), peers)...)
 		}
 	}
@@ -110,17 +110,21 @@ func (l *bundleLoop) sync(ctx context.Context) {
 }
 
 func (l *bundleLoop) reportVerdicts(vs []model.Blocker) {
-	// Blockers that need a person come first.
-	slices.SortStableFunc(vs, func(x, y model.Blocker) int {
-		switch {
-		case x.Waiting == y.Waiting:
-			return 0
-		case y.Waiting:
-			return -1
+	vs = personFirst(vs)
+	failed := l.registries.report()
+	l.update(func(s *state) { s.bundleVerdicts, s.copying, s.failedFetches = vs, false, failed })
+}
+
+// personFirst puts blockers that need a person first.
+func personFirst(vs []model.Blocker) (out []model.Blocker) {
+	for _, waiting := range []bool{false, true} {
+		for _, v := range vs {
+			if v.Waiting == waiting {
+				out = append(out, v)
+			}
 		}
-		return 1
-	})
-	l.update(func(s *state) { s.bundleVerdicts, s.copying = vs, false })
+	}
+	return out
 }
 
 // openShelf returns the bundle's shelf, with its header from disk, a medium or a peer; or
@@ -160,18 +164,29 @@ func (l *bundleLoop) openShelf(ctx context.Context, policy bundlestore.Policy, d
 			return s, nil
 		}
 	}
-	return nil, &model.Blocker{Reason: v1alpha1.ReasonBundleNotFound, Waiting: true, Object: "Bundle/" + digest,
-		Message: fmt.Sprintf("bundle %s is on no medium in this node and on no peer yet", digest),
-		Fix:     "Plug the medium into any node of the cluster."}
+	if m := l.media.With(digest); m != nil && m.Header() == nil {
+		return nil, &model.Blocker{Reason: v1alpha1.ReasonPartMissing, Waiting: true, Object: "Bundle/" + digest,
+			Message: fmt.Sprintf("bundle %s is in parts, and part 1 with its header is on no medium in this node and on no peer", digest),
+			Fix:     "Plug the medium with part 1 into any node of the cluster first, or at the same time."}
+	}
+	v := l.noSource(v1alpha1.ReasonBundleNotFound, digest, fmt.Sprintf("bundle %s is on no medium in this node and on no peer yet", digest))
+	l.recordFetch(digest, nil)
+	return nil, &v
 }
 
 func (l *bundleLoop) findHeader(ctx context.Context, digest string, peers []*peerapi.Client, check func(*bundle.Header) error) error {
-	if m := l.media.With(digest); m != nil {
+	if m := l.media.With(digest); m != nil && m.Header() != nil {
 		return l.headerOnMedium(m, check)
 	}
-	ps := make([]peertransfer.HeaderPeer, 0, len(peers))
+	if d := l.media.Delta(digest); d != nil {
+		return l.headerOfDelta(ctx, d, check)
+	}
+	ps := make([]peertransfer.HeaderPeer, 0, len(peers)+1)
 	for _, p := range peers {
 		ps = append(ps, p)
+	}
+	if r := l.registries.get(digest); r != nil {
+		ps = append(ps, r)
 	}
 	_, err := peertransfer.FetchHeader(ctx, digest, ps, func(raw []byte) error {
 		h, err := bundle.ParseHeaderOf(digest, raw)
@@ -189,7 +204,7 @@ func (l *bundleLoop) headerOnMedium(m *bundlestore.Plugged, check func(*bundle.H
 	if err := check(m.Header()); err != nil {
 		return err
 	}
-	f, err := m.Reader()
+	f, err := m.Reader(nil)
 	if err != nil {
 		l.media.Fail(m, err)
 		return err
@@ -204,163 +219,24 @@ func (l *bundleLoop) acquire(ctx context.Context, w *desired.State, s *bundlesto
 	for ctx.Err() == nil {
 		hold, _ := l.pinsToStore(ctx, w)
 		x := s.Wanted(hold, platform())
-		missing := l.missingChunks(s, x)
-		if missing == nil {
+		own := x.Chunks(s.Bundle().Chunks)
+		missing := slices.DeleteFunc(slices.Clone(own), s.Has)
+		if len(missing) == 0 {
+			l.shareRegistry(s, own, nil)
+			l.restoreForPeers(ctx, w, s, peers)
 			return x.Missing
 		}
 		if vs := l.space.checkSpace(ctx, w); len(vs) > 0 {
+			l.shareRegistry(s, own, vs)
 			return append(x.Missing, vs...)
 		}
 		l.update(func(s *state) { s.copying = true })
 		if vs := l.copyRound(ctx, s, missing, peers); len(vs) > 0 {
+			l.shareRegistry(s, own, vs)
 			return append(x.Missing, vs...)
 		}
 	}
 	return nil
-}
-
-// copyRound gets chunks from the medium, and the rest from peers. It returns no blocker if all
-// of them arrived or the round was interrupted.
-func (l *bundleLoop) copyRound(ctx context.Context, s *bundlestore.Shelf, chunks []int, peers []*peerapi.Client) []model.Blocker {
-	progress := l.countArrivals()
-	defer wake(l.wakeImages)
-	defer l.sources.Save()
-	if m := l.media.With(s.Digest()); m != nil {
-		f, err := m.Reader()
-		if err == nil {
-			err = bundlestore.Copy(ctx, f, l.countingShelf(s, func(n int64) sourceBytes { return sourceBytes{Media: n} }), chunks, func(n int64) { progress(s.Digest(), n, 0) })
-		}
-		if errors.Is(err, bundlestore.ErrStore) {
-			return l.waiting(err)
-		}
-		if err != nil && ctx.Err() == nil {
-			l.log.Warn("failed to copy a medium completely", "medium", m.Path, "error", err)
-			l.media.Fail(m, err)
-			l.mediaScan.describe(ctx)
-		}
-	}
-	var verdicts []model.Blocker
-	left := slices.DeleteFunc(slices.Clone(chunks), s.Has)
-	if len(left) > 0 && ctx.Err() == nil {
-		verdicts = l.fetch(ctx, s, left, peers, progress)
-	}
-	return verdicts
-}
-
-// arriving is a shelf whose new chunks are noted with where they came from.
-type countingShelf struct {
-	*bundlestore.Shelf
-	onNew func(n int)
-}
-
-// Put counts a chunk that was new.
-func (s countingShelf) Put(n int, data []byte) (bool, error) {
-	kept, err := s.Shelf.Put(n, data)
-	if kept {
-		s.onNew(n)
-	}
-	return kept, err
-}
-
-func (l *bundleLoop) countingShelf(s *bundlestore.Shelf, from func(bytes int64) sourceBytes) countingShelf {
-	return countingShelf{s, func(n int) {
-		c := s.Bundle().Chunks.Chunk(n)
-		l.arrivals.Add(s.Bundle().Metadata.Blobs[c.Blob].Digest, from(c.Size))
-	}}
-}
-
-const (
-	// fetchTime bounds one attempt, so that the next one sees new peers, media in other
-	// nodes and the room that is left.
-	fetchTime = 2 * time.Minute
-	// silenceTime is how long no chunk may arrive before the status reports it.
-	silenceTime = 10 * time.Second
-)
-
-func (l *bundleLoop) fetch(ctx context.Context, s *bundlestore.Shelf, chunks []int, peers []*peerapi.Client, progress func(string, int64, int64)) []model.Blocker {
-	noSource := []model.Blocker{{Reason: v1alpha1.ReasonNoSource, Waiting: true, Object: "Bundle/" + s.Digest(),
-		Message: fmt.Sprintf("%s of bundle %s missing: on no medium in this node, and no peer has sent them", text.Count(len(chunks), "chunk"), s.Digest()),
-		Fix:     "Plug the medium into any node of the cluster."}}
-	if len(peers) == 0 {
-		return noSource
-	}
-	ps := make([]peertransfer.Peer, 0, len(peers))
-	for _, p := range peers {
-		ps = append(ps, p)
-	}
-	var came atomic.Bool
-	say := time.AfterFunc(silenceTime, func() {
-		l.update(func(s *state) { s.bundleVerdicts = noSource })
-	})
-	defer say.Stop()
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
-	defer cancel()
-	err := peertransfer.Fetch(ctx, l.countingShelf(s, func(n int64) sourceBytes { return sourceBytes{Peers: n} }), chunks, ps, peertransfer.Settings{Log: l.log, First: l.restoreFirst(s), ChunkTime: peertransfer.ChunkTime(&l.limit, s.Bundle().Metadata.ChunkSize), OnBadChunk: func(p peerapi.Peer, _ int) { l.reportBadPeer(ctx, p.Name) }, OnChunk: func(n int64) {
-		came.Store(true)
-		say.Reset(silenceTime)
-		progress(s.Digest(), 0, n)
-	}})
-	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded) && came.Load():
-		return nil
-	case errors.Is(err, context.DeadlineExceeded):
-		return noSource
-	}
-	return l.waiting(err)
-}
-
-// waiting returns a blocker that ends by itself: copying continues without it.
-func (l *bundleLoop) waiting(err error) []model.Blocker {
-	if fsutil.IsFull(err) {
-		l.full.Store(true) // the image loop sees when there is room again
-		return []model.Blocker{{Reason: v1alpha1.ReasonInsufficientSpace, Object: "Node/" + l.conf.Node,
-			Message: fmt.Sprintf("node %s has no space left in %s: %v. Copying has stopped", l.conf.Node, l.conf.StateDir, err),
-			Fix:     "Free space on that file system; do not delete images that refit pinned. Copying then continues by itself."}}
-	}
-	return []model.Blocker{{Reason: v1alpha1.ReasonCopying, Waiting: true, Message: err.Error(), Object: "Node/" + l.conf.Node}}
-}
-
-func (l *bundleLoop) missingChunks(s *bundlestore.Shelf, x pin.Needed) []int {
-	var out []int
-	for _, n := range x.Chunks(s.Bundle().Chunks) {
-		if !s.Has(n) {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
-// countArrivals returns a function that counts bytes as they arrive and wakes the image loop,
-// which loads complete images meanwhile.
-func (l *bundleLoop) countArrivals() func(digest string, media, peers int64) {
-	var looked time.Time
-	return func(digest string, media, peers int64) {
-		l.sources.Add(digest, sourceBytes{Media: media, Peers: peers})
-		l.mu.Lock()
-		l.state.pins.BytesDone += media + peers
-		if !model.NeedsPerson(l.state.bundleVerdicts) {
-			l.state.bundleVerdicts = nil // chunks arrive: the wait is over
-		}
-		look := time.Since(looked) > time.Second
-		if look {
-			looked = time.Now()
-		}
-		l.mu.Unlock()
-		if look {
-			wake(l.wakeStatus)
-			wake(l.wakeImages)
-		}
-	}
-}
-
-// countProgress counts again how much of the pin set is in the store.
-func (l *bundleLoop) countProgress(ctx context.Context, w *desired.State) {
-	count := l.countStore(ctx, w)
-	l.update(func(s *state) {
-		if l.want.Spec.Pins == w.Spec.Pins { // else the counts are those of an old list
-			count(&s.pins)
-		}
-	})
 }
 
 // needed returns the blobs of the pin set in these bundles. known is false while a header is
@@ -396,6 +272,7 @@ func (l *bundleLoop) collect(ctx context.Context, w *desired.State, served []str
 	for _, d := range w.OwnBlobs() {
 		blobs[d] = true
 	}
+	l.keepForDeltas(served, bundles, blobs)
 	have, err := l.library.Blobs().List()
 	if err != nil {
 		l.log.Warn("failed to list old blobs", "error", err)

@@ -4,7 +4,8 @@
 //
 // The desired state is on disk, so that the agent works without an API server and after a
 // restart: media, pins and a started run need no API server. The agent copies, serves and loads
-// approved content only. It reports a change of state at once, progress at most every 10 s, and
+// approved content only, and images only with the signatures that TrustPolicies want
+// (imagesignatures.go). It reports a change of state at once, progress at most every 10 s, and
 // a heartbeat at most once a minute; less often in a large cluster (package statusreport).
 //
 // New wires the loops, Run starts them. Each is a type with its own state and a method Run. A
@@ -12,7 +13,8 @@
 //
 //	watchLoop        NodeUpdate and Contents -> desired state, on disk
 //	mediaLoop        devices and files -> media in the status
-//	bundleLoop       headers and chunks, from a medium or from peers; garbage collection
+//	bundleLoop       headers and chunks, from a medium, a delta and its base, peers or a registry;
+//	                 garbage collection
 //	imageLoop        loads and pins images, reads them back over CRI
 //	runLoop          the steps of spec.run, with the Runner
 //	stageLoop        the next boot, prepared while pods run
@@ -20,7 +22,7 @@
 //	healthLoop       certificates, etcd, clock
 //	maintenanceLoop  work after pinning, cold-start drills
 //	problemLoop      problems of the agent -> status and events
-//	peerServer       serves chunks to peers
+//	peerServer       serves chunks to peers, and the log to the controller
 //	pageServer       status -> a page on the node, if an address is configured
 //	statusLoop       state -> status, in the API and on the node (package statusreport)
 //

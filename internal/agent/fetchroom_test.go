@@ -2,12 +2,15 @@ package agent
 
 import (
 	"log/slog"
+	"path/filepath"
 	"testing"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/desired"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -28,6 +31,8 @@ func TestRoomForWhatIsFetched(t *testing.T) {
 		dir := t.TempDir()
 		sh := &shared{conf: agentconfig.Config{Node: "n1", StateDir: dir}, runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
 			log: slog.New(slog.DiscardHandler)}
+		sh.authority = authority.Open(filepath.Join(dir, authority.File), nil, sh.log, nil, func() {})
+		sh.keeper = imagekeeper.NewKeeper(sh.runtime, dir, nil)
 		a := &imageLoop{shared: sh, space: &spaceChecker{shared: sh, roomAt: fsutil.RoomAt, eviction: func() kube.Eviction { return kube.Eviction{} }}}
 		c.img.Name, c.img.Digest = "r.example/app:1", "sha256:a"
 		src := source{}

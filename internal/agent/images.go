@@ -77,6 +77,9 @@ func (l *imageLoop) sync(ctx context.Context) (ok bool) {
 	defer unlock()
 	verdicts := l.storeOverlays(w)
 	src := source{lib: l.library, policy: l.policy(w), partial: l.partial(ctx, w), known: l.keeper.Known(), busy: l.runner.Busy()}
+	refused, refusals := l.refusedImages(w, time.Now())
+	src.refused = refused
+	verdicts = append(verdicts, refusals...)
 	verdicts = append(verdicts, l.checkRoom(ctx, w, &src)...)
 	r, err := l.keeper.Sync(ctx, w.Pins.Images, src, func(r imagekeeper.Result) {
 		l.update(func(s *state) {
@@ -273,13 +276,18 @@ type source struct {
 	// known are images that were pinned before: the agent loads a lost one again as soon
 	// as its own blobs are here.
 	known map[string]bool
+	// refused are images, by key, without a signature that a TrustPolicy wants.
+	refused map[string]bool
 }
+
+// Refuses reports whether an image may not be loaded or pinned, also if others loaded it.
+func (s source) Refuses(img model.PinSetImage) bool { return s.refused[pin.Key(img)] }
 
 // Image returns an image of an approved bundle if all its blobs are here.
 func (s source) Image(img model.PinSetImage) (containerd.Image, bool) {
 	shelf := s.lib.Shelf(img.Bundle)
 	_, known := s.known[pin.Key(img)]
-	if s.closed || s.partial[img.Bundle] && !known || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
+	if s.closed || s.Refuses(img) || s.partial[img.Bundle] && !known || shelf == nil || !s.policy.Decide(shelf.Bundle()).Allowed {
 		return containerd.Image{}, false
 	}
 	return shelf.Target(img, platform())

@@ -132,7 +132,7 @@ func child(dir string) {
 	f := files{dir}
 	failpoint.KillFrom(f.path("state/failpoint"))
 	a, err := New(agentconfig.Config{Node: "n1", StateDir: f.path("state"), RunDir: f.path("run"), Kubeconfig: f.path("none"),
-		Address: "127.0.0.1:17960", NoDevices: true, Media: []string{f.path("stick")}},
+		Address: "127.0.0.1:17960", NoDevices: true, Media: []string{f.path("stick")}, LocalRegistries: []string{"127.0.0.1"}, RegistryAuth: f.path("logins")},
 		Parts{API: f, Runtime: runtimeFiles{f}, Runner: func(Store) Runner { return noRun{} }, Facts: noFacts{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		println(err.Error())

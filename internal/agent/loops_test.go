@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -186,6 +188,66 @@ func TestAPeerThatWasRemovedIsNotAnswered(t *testing.T) {
 	answered(true)
 	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Peers = nil })
 	answered(false)
+}
+
+// A peer counts as reached if it answers with its own key.
+func TestPeersThatAnswerAreCounted(t *testing.T) {
+	n, other := newTestNode(t, "n1", 17962), idle(t, &fakeRuntime{})
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Peers = []v1alpha1.Peer{{Node: "n2", PublicKey: other.id.PublicKey()}}
+	})
+	if got := other.peersReached(t.Context()); got != 0 {
+		t.Fatalf("%d peers before there is a desired state", got)
+	}
+	reached := func(want int, peers ...v1alpha1.Peer) {
+		t.Helper()
+		got := -1
+		for range 100 {
+			other.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Peers: peers}}
+			if got = other.peersReached(t.Context()); got == want {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Fatalf("%d peers answer, want %d", got, want)
+	}
+	there := v1alpha1.Peer{Node: "n2", Address: n.conf.Address, PublicKey: n.agent.id.PublicKey()}
+	reached(1, there, v1alpha1.Peer{Node: "n3", Address: "127.0.0.1:1", PublicKey: there.PublicKey}, v1alpha1.Peer{Node: "n4"})
+	there.PublicKey = other.id.PublicKey() // another node answers at the address
+	reached(0, there)
+}
+
+// The controller reads a node's log. Other nodes do not, also under its name.
+func TestTheLogIsForTheController(t *testing.T) {
+	n, controller, other := newTestNode(t, "n1", 17938), idle(t, &fakeRuntime{}), idle(t, &fakeRuntime{})
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Peers = []v1alpha1.Peer{{Node: v1alpha1.ControllerPeer, PublicKey: controller.id.PublicKey()}, {Node: v1alpha1.ControllerPeer, Address: "127.0.0.1:1", PublicKey: other.id.PublicKey()}}
+	})
+	read := func(id *peerapi.Identity) (string, error) {
+		c := peerapi.NewClient(id, peerapi.Peer{Name: "n1", Address: n.conf.Address, PublicKey: n.agent.id.PublicKey()})
+		defer c.Close()
+		body, err := c.Logs(t.Context(), peerapi.LogQuery{Lines: 1})
+		if err != nil {
+			return "", err
+		}
+		defer body.Close()
+		text, err := io.ReadAll(body)
+		return string(text), err
+	}
+	var said string
+	var err error
+	for range 100 { // until the agent knows its peers
+		if said, err = read(controller.id); err == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil || said != "log of n1" {
+		t.Fatalf("%v %q", err, said)
+	}
+	if said, err := read(other.id); err == nil || !strings.Contains(err.Error(), "not the controller") {
+		t.Errorf("another node reads %q: %v", said, err)
+	}
 }
 
 // Bytes that rotted on this node's disk are found when they are needed, and

@@ -67,6 +67,7 @@ func (l *mediaLoop) describe(ctx context.Context) {
 	out := l.media.Describe(l.policy(w), func(digest string) (here bundlestore.Availability) {
 		if s := l.library.Shelf(digest); s != nil {
 			here.Missing, here.Total = l.missing(s, hold)
+			here.Header, here.Wanted = s.Bundle(), missingChunks(s, s.Wanted(hold, platform()))
 			if here.All = here.Missing == 0 && full(s); here.All {
 				stored = append(stored, digest)
 			}

@@ -12,8 +12,12 @@ import (
 	"github.com/refit-dev/refit/internal/peerapi"
 )
 
-// peerServer serves chunks to peers.
-type peerServer struct{ *shared }
+// peerServer serves chunks to peers, and the log to the controller.
+type peerServer struct {
+	*shared
+	// journal reads the log; nil: it is not served.
+	journal peerapi.Journal
+}
 
 // Run listens until the context ends.
 func (srv *peerServer) Run(ctx context.Context) { srv.listener().Run(ctx) }
@@ -58,21 +62,37 @@ func serverVerdict(node string, err error) *model.Blocker {
 	return v
 }
 
-// serve answers the peers in spec.peers and refuses all other clients.
+// serve answers the peers in spec.peers and refuses all other clients. Only the controller reads
+// the log.
 func (srv *peerServer) serve(ctx context.Context, l net.Listener) {
 	who := peerapi.Alive{Node: srv.conf.Node, Version: agentVersion()}
-	if err := peertransfer.Serve(ctx, l, peertransfer.Shelves{Library: srv.library, Medium: srv.media.Reader, RawHeader: srv.foundHeader}, who, srv.id, srv.isPeer, &srv.limit); err != nil {
+	h := peerapi.Handler(peertransfer.Shelves{Library: srv.library, Medium: srv.media.Reader, RawHeader: srv.foundHeader, Relay: srv.registries.get}, who)
+	if srv.journal != nil {
+		h = peerapi.WithLogs(h, srv.isController, srv.journal)
+	}
+	if err := peertransfer.ServeHandler(ctx, l, h, srv.id, srv.isPeer, &srv.limit); err != nil {
 		srv.log.Error("chunk server stopped", "error", err)
 	}
 }
 
 func (srv *peerServer) isPeer(publicKey string) bool {
+	return srv.hasPeer(func(p *v1alpha1.Peer) bool { return p.PublicKey == publicKey })
+}
+
+// isController reports whether a key is the controller's. No node has an empty address.
+func (srv *peerServer) isController(publicKey string) bool {
+	return srv.hasPeer(func(p *v1alpha1.Peer) bool {
+		return p.PublicKey == publicKey && p.Node == v1alpha1.ControllerPeer && p.Address == ""
+	})
+}
+
+func (srv *peerServer) hasPeer(is func(*v1alpha1.Peer) bool) bool {
 	w := srv.desiredState()
 	if w == nil {
 		return false
 	}
-	for _, p := range w.Spec.Peers {
-		if p.PublicKey == publicKey {
+	for i := range w.Spec.Peers {
+		if is(&w.Spec.Peers[i]) {
 			return true
 		}
 	}
@@ -83,12 +103,28 @@ func (srv *peerServer) isPeer(publicKey string) bool {
 // The agent does not parse it: the controller does, before an administrator approves it.
 func (srv *peerServer) foundHeader(digest string) []byte {
 	m := srv.media.With(digest)
-	if m == nil {
-		return nil
+	if m == nil || m.Header() == nil {
+		return srv.headerOfDelta(digest)
 	}
 	raw, err := m.RawHeader()
 	if err != nil {
 		srv.media.Fail(m, err)
+		return nil
+	}
+	return raw
+}
+
+// headerOfDelta returns the header of the bundle that a delta on a medium in this node makes, nil if
+// there is none.
+func (srv *peerServer) headerOfDelta(digest string) []byte {
+	d := srv.media.Delta(digest)
+	if d == nil {
+		return nil
+	}
+	raw, err := srv.media.RawDeltaHeader(context.Background(), d)
+	if err != nil {
+		srv.log.Warn("failed to read the header in a delta", "medium", d.Path, "error", err)
+		d.Fail(err)
 		return nil
 	}
 	return raw

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/desired"
@@ -52,13 +53,19 @@ func (l *imageLoop) reportRestored(ctx context.Context, all []imagekeeper.Restor
 func (l *imageLoop) restoredFrom(r imagekeeper.Restored) string {
 	const gone = ": this node's own copy was lost too"
 	came := l.arrivals.Sum(l.blobsOf(r.Image))
+	var from []string
+	if came.Peers > 0 {
+		from = append(from, "its peers")
+	}
+	if came.Media > 0 {
+		from = append(from, "the medium in this node")
+	}
+	if came.Registry > 0 {
+		from = append(from, "the registry of its bundle")
+	}
 	switch {
-	case came.Media > 0 && came.Peers > 0:
-		return "from its peers and the medium in this node" + gone
-	case came.Media > 0:
-		return "from the medium in this node" + gone
-	case came.Peers > 0:
-		return "from its peers" + gone
+	case len(from) > 0:
+		return "from " + strings.Join(from, " and ") + gone
 	case r.FromLocalBlobs:
 		return "from this node's own copy"
 	}

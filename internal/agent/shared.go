@@ -33,7 +33,11 @@ type shared struct {
 	library   *bundlestore.Library
 	keeper    *imagekeeper.Keeper
 	media     bundlestore.MediaSet
-	// limit is the bandwidth to and from peers.
+	// signatures of images, as TrustPolicies want them.
+	signatures signatureCheck
+	// registries are those from which this node fetches bundles for all.
+	registries registrySources
+	// limit is the bandwidth to and from peers, and from registries.
 	limit peerapi.Limit
 	// problems of this node's agent, on this boot.
 	problems statefile.Problems
@@ -75,7 +79,7 @@ func newWakes() (w wakes) {
 // finder.
 func openShared(conf agentconfig.Config, p Parts) (s *shared, unlock func(), err error) {
 	s = &shared{conf: conf, log: p.Log, api: p.API, runtime: p.Runtime, unwanted: graceTimer{Grace: unwantedGrace}, wakes: newWakes()}
-	s.media.Contents = p.Contents
+	s.media.Contents, s.media.Deltas = p.Contents, p.Deltas
 	s.problems = statefile.At(conf.RunPath())
 	s.loadProblems()
 	if unlock, err = lockAgent(conf); err != nil {
@@ -88,6 +92,7 @@ func openShared(conf agentconfig.Config, p Parts) (s *shared, unlock func(), err
 		return nil, nil, err
 	}
 	s.library = bundlestore.OpenLibrary(conf.StateDir, p.Log, s.reportProblem)
+	s.media.Edges, s.media.Known = s.library.Edges, s.library.Header
 	s.keeper = imagekeeper.NewKeeper(p.Runtime, conf.StateDir, s.reportProblem)
 	if s.want = desired.ReadFile(conf.Path("want.json"), s.reportProblem); s.want != nil {
 		s.limit.Set(s.want.Spec.Bandwidth)

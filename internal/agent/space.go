@@ -57,6 +57,21 @@ func (sc *spaceChecker) rooms(ctx context.Context) []pin.Room {
 	return out
 }
 
+// stateRoom returns how many bytes are free for the agent's state, without those that content of the
+// desired state still takes.
+func (sc *spaceChecker) stateRoom(ctx context.Context, w *desired.State) int64 {
+	need, err := sc.needs(ctx, w)
+	if err != nil {
+		return 0
+	}
+	for _, r := range sc.rooms(ctx) {
+		if r.Name == pin.StateFS {
+			return r.Free - need[pin.StateFS]
+		}
+	}
+	return 0
+}
+
 // roomOf returns the room of the file system of a path: the machine's, or that of a test.
 func (sc *spaceChecker) roomOf(path string) (fsutil.Room, error) {
 	if sc.roomAt == nil {

@@ -52,6 +52,8 @@ type state struct {
 	copying bool
 	// bundles whose headers this node serves.
 	bundles []string
+	// failedFetches are bundles that do not come from their registries.
+	failedFetches []v1alpha1.FailedFetch
 }
 
 // countPins stores the counts of a pass over the images.
@@ -72,6 +74,8 @@ func (l *statusLoop) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		FileSystems: s.fileSystems,
 		Bundles:     s.bundles,
 		Problems:    nodeProblems(s.problems),
+
+		FailedFetches: s.failedFetches,
 	}
 	if s.run != nil {
 		run := *s.run
@@ -85,7 +89,7 @@ func (l *statusLoop) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 			// still those of the previous one.
 			h := s.pins
 			from := l.sources.Sum(l.want.Bundles())
-			h.BytesFromMedia, h.BytesFromPeers = from.Media, from.Peers
+			h.BytesFromMedia, h.BytesFromPeers, h.BytesFromRegistry = from.Media, from.Peers, from.Registry
 			out.Pins, out.ColdStart = &h, s.coldStart
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/desired"
+	"github.com/refit-dev/refit/internal/imageproof"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -18,7 +19,7 @@ func platform() string { return "linux/" + runtime.GOARCH }
 // images that need no copy and that the runtime has. If the runtime does not answer, the agent
 // fetches nothing for such images, and known is false so that it removes nothing either.
 func (sh *shared) pinsToStore(ctx context.Context, w *desired.State) (list model.PinSet, known bool) {
-	list = w.Pins
+	list = sh.proofsToStore(w, w.Pins)
 	if !slices.ContainsFunc(list.Images, func(i model.PinSetImage) bool { return i.NoCopy }) {
 		return list, true
 	}
@@ -29,6 +30,11 @@ func (sh *shared) pinsToStore(ctx context.Context, w *desired.State) (list model
 			missing[pin.Key(i)] = true
 		}
 	}
+	for _, s := range sh.needSignatures(w) {
+		if !s.known { // its index is needed to verify it
+			missing[pin.Key(s.pinned)] = true
+		}
+	}
 	list.Images = slices.DeleteFunc(slices.Clone(list.Images), func(i model.PinSetImage) bool { return i.NoCopy && !missing[pin.Key(i)] })
 	return list, err == nil
 }
@@ -37,6 +43,17 @@ func (sh *shared) pinsToStore(ctx context.Context, w *desired.State) (list model
 func (sh *shared) missing(s *bundlestore.Shelf, hold model.PinSet) (missing, total int64) {
 	x := s.Wanted(hold, platform())
 	return x.Bytes - s.BytesHere(x.Blobs), x.Bytes
+}
+
+// missingChunks returns the chunks of needed content that are not here.
+func missingChunks(s *bundlestore.Shelf, x pin.Needed) []int {
+	var out []int
+	for _, n := range x.Chunks(s.Bundle().Chunks) {
+		if !s.Has(n) {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // full reports whether every byte of a bundle is here.
@@ -64,7 +81,7 @@ func (sh *shared) countStore(ctx context.Context, w *desired.State) func(*v1alph
 		total += x.Bytes
 		done += s.BytesHere(x.Blobs)
 		for _, p := range x.Payloads {
-			if s.HasBlob(p.Blob) {
+			if p.Name != imageproof.PayloadName && s.HasBlob(p.Blob) {
 				payloads++
 			}
 		}

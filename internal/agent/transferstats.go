@@ -13,7 +13,15 @@ import (
 type sourceBytes struct {
 	Media int64 `json:"media"`
 	Peers int64 `json:"peers"`
+	// Registry is what came from registries.
+	Registry int64 `json:"registry,omitempty"`
 }
+
+func (b sourceBytes) plus(o sourceBytes) sourceBytes {
+	return sourceBytes{Media: b.Media + o.Media, Peers: b.Peers + o.Peers, Registry: b.Registry + o.Registry}
+}
+
+func (b sourceBytes) sum() int64 { return b.Media + b.Peers + b.Registry }
 
 // transferStats counts bytes by bundle. Safe for concurrent use.
 type transferStats struct {
@@ -41,8 +49,7 @@ func openTransferStats(path string, note statefile.Note) *transferStats {
 func (s *transferStats) Add(bundle string, b sourceBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	have := s.all[bundle]
-	s.all[bundle] = sourceBytes{Media: have.Media + b.Media, Peers: have.Peers + b.Peers}
+	s.all[bundle] = s.all[bundle].plus(b)
 	if time.Since(s.saved) > saveEvery {
 		s.save()
 	}
@@ -67,8 +74,7 @@ func (s *transferStats) Sum(bundles []string) (sum sourceBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range bundles {
-		sum.Media += s.all[d].Media
-		sum.Peers += s.all[d].Peers
+		sum = sum.plus(s.all[d])
 	}
 	return sum
 }
@@ -87,8 +93,7 @@ func (a *arrivalStats) Add(blob string, b sourceBytes) {
 	if a.all == nil {
 		a.all = map[string]sourceBytes{}
 	}
-	have := a.all[blob]
-	a.all[blob] = sourceBytes{Media: have.Media + b.Media, Peers: have.Peers + b.Peers}
+	a.all[blob] = a.all[blob].plus(b)
 }
 
 // Sum sums up blobs.
@@ -96,8 +101,7 @@ func (a *arrivalStats) Sum(blobs []string) (sum sourceBytes) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range blobs {
-		sum.Media += a.all[d].Media
-		sum.Peers += a.all[d].Peers
+		sum = sum.plus(a.all[d])
 	}
 	return sum
 }

@@ -43,7 +43,7 @@ func NewClient(id *Identity, p Peer) *Client { return NewLimited(id, p, nil) }
 func NewLimited(id *Identity, p Peer, limit *Limit) *Client {
 	tlsConf := id.tlsConfig(func(pub string) bool { return pub == p.PublicKey })
 	return &Client{peer: p, http: &http.Client{Transport: &http.Transport{
-		DialContext:           limit.dial((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
+		DialContext:           limit.Dial((&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext),
 		TLSClientConfig:       tlsConf,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: time.Minute, // the peer may serve others first, within its limit

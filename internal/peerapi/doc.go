@@ -1,6 +1,6 @@
 // Package peerapi is the protocol between nodes. Both sides authenticate with a key of
 // their own over TLS 1.3. Requests are for a header, a bitmap or a chunk; unapproved
-// bundles are never served.
+// bundles are never served. The controller alone may read an agent's log.
 //
 // Promise: a peer is accepted by its public key alone, not by a name, an address or a
 // date (a node's clock may be wrong). The package does not verify content; the caller

@@ -8,7 +8,7 @@ import (
 )
 
 // Limit is how many bytes a second a node may send to its peers, and as many it may receive
-// from them. The zero value and nil are no limit. It may change at any time, and applies to
+// from them and from registries. The zero value and nil are no limit. It may change at any time, and applies to
 // open connections too. Safe for concurrent use.
 type Limit struct {
 	mu             sync.Mutex
@@ -65,8 +65,8 @@ func (l *Limit) Listener(inner net.Listener) net.Listener {
 	return &limitedListener{inner, l}
 }
 
-// dial limits the connections that are made.
-func (l *Limit) dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial limits the connections that are made.
+func (l *Limit) Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	if l == nil {
 		return dial
 	}

@@ -13,7 +13,7 @@ import (
 	"reflect"
 	"strconv"
 
-	goyaml "go.yaml.in/yaml/v3"
+	goyaml "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/internal/agent/host/kube"
@@ -28,6 +28,8 @@ const (
 	DefaultStateDir = "/var/lib/refit"
 	// DefaultPort of the chunk server.
 	DefaultPort = model.PortPeers
+	// DefaultRegistryAuth has the node's logins to registries of bundles.
+	DefaultRegistryAuth = "/etc/refit/registry-auth.json"
 	// RunDir holds files that a reboot may remove: the local status, locks, problems.
 	RunDir = "/run/refit"
 )
@@ -63,6 +65,9 @@ type Config struct {
 	// LocalRegistries are image registries at loopback, link-local or metadata addresses
 	// that the agent may ask, as HOST or HOST:PORT; it asks no others there.
 	LocalRegistries []string `json:"localRegistries,omitempty"`
+	// RegistryAuth is a file with logins to the registries of bundles, in the form of docker
+	// and podman; default: /etc/refit/registry-auth.json.
+	RegistryAuth string `json:"registryAuth,omitempty"`
 	// StatusPage is the address of a page with this node's state, HOST or HOST:PORT; empty
 	// for none.
 	StatusPage string `json:"statusPage,omitempty"`

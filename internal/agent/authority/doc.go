@@ -2,7 +2,8 @@
 //
 // Promise: a node follows the controller only if an object that the controller cannot write
 // supports it. A bundle needs a Bundle object that approves its digest, or signatures of
-// enough trusted keys. A run needs a ClusterUpdate or an ImageTrack whose spec asks for it,
+// enough trusted keys. Rules about signatures of images come from TrustPolicies alone. A run
+// needs a ClusterUpdate or an ImageTrack whose spec asks for it,
 // and only has the steps of the plan whose digest was approved. Files, units and settings
 // come from such a plan, or from NodeConfigs. In addition, a track's run may name by its
 // digest the image that a container of this node runs: those bytes need no approval.

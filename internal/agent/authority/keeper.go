@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
+	"github.com/refit-dev/refit/internal/imageproof"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -173,6 +174,39 @@ func (k *Keeper) Policy(named []string, controllerTrust model.Trust, refit strin
 	p.Accepted = k.accepted
 	p.Trust.RevokedDigests = slices.Concat(p.Trust.RevokedDigests, controllerTrust.RevokedDigests)
 	return p
+}
+
+// ImageRules are the rules about signatures of images, as last read.
+func (k *Keeper) ImageRules() []imageproof.NamedRules {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.snap == nil {
+		return nil // no bundle is approved either
+	}
+	return k.snap.Images
+}
+
+// StoredImageRules are those of the record, for a start without an API server.
+func StoredImageRules(path string, note statefile.Note) []imageproof.NamedRules {
+	if kept := readRecord(path, note); kept.Snapshot != nil {
+		return kept.Snapshot.Images
+	}
+	return nil
+}
+
+// Registry is where administrators say that an approved bundle is, in an object of at least
+// that generation; nil if no such object was read.
+func (k *Keeper) Registry(digest string, generation int64) *v1alpha1.BundleRegistry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.snap == nil {
+		return nil
+	}
+	at, ok := k.snap.Registries[digest]
+	if !ok || at.Generation < generation {
+		return nil
+	}
+	return &at.BundleRegistry
 }
 
 func intersect(a, b []string) (out []string) {

@@ -2,7 +2,7 @@ package bootimagecheck
 
 import (
 	"bytes"
-	"debug/pe"
+	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -114,6 +114,53 @@ func readESP(root string) Bootloader {
 
 func isFallback(dir string) bool { return strings.EqualFold(filepath.Base(dir), "BOOT") }
 
+// sectionHeader is an entry of a PE program's section table (Microsoft's PE format, "Section Table").
+type sectionHeader struct {
+	Name                               [8]byte
+	VirtualSize, Address, Size, Offset uint32
+	_                                  [16]byte
+}
+
+// readSection returns the data of a PE program's section, nil if there is none. Standard debug/pe
+// brings debug/dwarf, which would make the agent larger.
+func readSection(f io.ReaderAt, name string) []byte {
+	var dos struct {
+		_      [0x3c]byte
+		Header uint32 // where the PE header begins
+	}
+	var coff struct {
+		Signature         [4]byte
+		_, Sections       uint16
+		_                 [12]byte
+		OptionalHeader, _ uint16
+	}
+	const coffSize = 24
+	if binary.Read(io.NewSectionReader(f, 0, 0x40), binary.LittleEndian, &dos) != nil ||
+		binary.Read(io.NewSectionReader(f, int64(dos.Header), coffSize), binary.LittleEndian, &coff) != nil ||
+		string(coff.Signature[:]) != "PE\x00\x00" {
+		return nil
+	}
+	table := make([]sectionHeader, min(coff.Sections, maxSections))
+	at := int64(dos.Header) + coffSize + int64(coff.OptionalHeader)
+	if binary.Read(io.NewSectionReader(f, at, int64(binary.Size(table))), binary.LittleEndian, table) != nil {
+		return nil
+	}
+	for _, s := range table {
+		if string(bytes.TrimRight(s.Name[:], "\x00")) != name || s.Size > maxSBAT {
+			continue
+		}
+		data := make([]byte, s.Size)
+		if _, err := f.ReadAt(data, int64(s.Offset)); err != nil && !errors.Is(err, io.EOF) {
+			return nil
+		}
+		return data
+	}
+	return nil
+}
+
+// maxSections is how many sections the Windows loader takes.
+const maxSections = 96
+
 // maxSBAT is the largest SBAT section that is read, in bytes.
 const maxSBAT = 64 << 10
 
@@ -125,18 +172,7 @@ func readSBATVersion(path, part string) string {
 		return ""
 	}
 	defer f.Close()
-	p, err := pe.NewFile(f)
-	if err != nil {
-		return ""
-	}
-	s := p.Section(".sbat")
-	if s == nil || s.Size > maxSBAT {
-		return ""
-	}
-	data, err := s.Data()
-	if err != nil {
-		return ""
-	}
+	data := readSection(f, ".sbat")
 	lines := csv.NewReader(bytes.NewReader(bytes.TrimRight(data, "\x00")))
 	lines.FieldsPerRecord, lines.LazyQuotes = -1, true
 	for {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,4 +96,19 @@ func program(sbat string) string {
 	}{name, uint32(len(sbat)), 0x1000, uint32(len(sbat)), at, 0, 0, 0, 0, 0})
 	b.WriteString(sbat)
 	return b.String()
+}
+
+// A program that is cut off, or has nothing but a table, has no version; nothing panics.
+func TestDamagedPrograms(t *testing.T) {
+	t.Parallel()
+	whole := program("grub,1,x,grub,2.02,y\n")
+	many := []byte(whole)
+	binary.LittleEndian.PutUint16(many[70:], 0xffff)
+	for name, text := range map[string]string{"all sections": string(many), "header far away": "MZ" + strings.Repeat("\xff", 62), "half": whole[:len(whole)/2], "table": whole[:len(whole)-21], "signature": whole[:66], "empty": ""} {
+		root := t.TempDir()
+		put(t, filepath.Join(root, "boot/efi/EFI/BOOT/grubx64.efi"), text)
+		if got := bootimagecheck.ReadBootloader(root); got != (bootimagecheck.Bootloader{}) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }

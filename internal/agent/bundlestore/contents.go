@@ -28,6 +28,10 @@ type Handle interface {
 // the medium's own: without control characters, and of bounded length.
 type Contents struct {
 	Bundles []OnMedium
+	// Parts are those of bundles in parts, Labels what these bundles say of themselves, where the
+	// parts on the medium have the header.
+	Parts  []PartOnMedium
+	Labels []bundle.Label
 	// FileSystems are those that were searched, Partitions the numbers of their partitions.
 	FileSystems []string
 	Partitions  []int
@@ -49,8 +53,10 @@ type OnMedium struct {
 	Size int64
 	// Extents are where the file is on the medium.
 	Extents []filesystem.Extent
-	// Label is the bundle's label if Err is nil.
+	// Label is the bundle's label if Err is nil; of a delta that of the bundle that it makes.
 	Label bundle.Label
+	// Base is the digest of the bundle that a delta needs, empty for a bundle.
+	Base string
 	// Err is why the bundle cannot be read.
 	Err error
 }
@@ -80,6 +86,8 @@ const ContentsCommand = "read-medium"
 // answer is what the unprivileged reader writes.
 type answer struct {
 	Bundles     []answeredBundle `json:"bundles,omitempty"`
+	Parts       []answeredPart   `json:"parts,omitempty"`
+	Labels      []bundle.Label   `json:"labels,omitempty"`
 	FileSystems []string         `json:"fileSystems,omitempty"`
 	Partitions  []int            `json:"partitions,omitempty"`
 	Files       int              `json:"files,omitempty"`
@@ -94,6 +102,7 @@ type answeredBundle struct {
 	Size    int64                `json:"size,omitempty"`
 	Extents []byte               `json:"extents,omitempty"`
 	Label   *bundle.Label        `json:"label,omitempty"`
+	Base    string               `json:"base,omitempty"`
 	TooNew  *bundle.TooNewError  `json:"tooNew,omitempty"`
 	Corrupt *bundle.CorruptError `json:"corrupt,omitempty"`
 	// Unreadable is the read error that is the cause of Corrupt, or the whole reason.
@@ -111,17 +120,51 @@ func LocalContents(ctx context.Context, from Handle) (Contents, error) {
 	}
 	left := maxExtents
 	for _, f := range s.Found {
-		b := OnMedium{Name: text.CleanLine(f.Name()), Size: f.Size(), Err: f.Err}
+		b := OnMedium{Err: f.Err}
 		if b.Err == nil {
 			b.Label, b.Err = f.Header.Label()
 		}
-		if b.Err == nil && b.Name != "" {
-			b.Extents, b.Err = f.Extents(left)
-			left -= len(b.Extents)
-		}
+		left -= c.addFile(f, b, left)
+	}
+	for _, f := range s.Deltas {
+		left -= c.addFile(f, describeDelta(f), left)
+	}
+	c.addParts(s, left)
+	return c, nil
+}
+
+// addFile adds a file of a medium with what is known of it, and returns how many extents it has, at
+// most left.
+func (c *Contents) addFile(f bundlereader.Found, b OnMedium, left int) (extents int) {
+	b.Name, b.Size = text.CleanLine(f.Name()), f.Size()
+	if b.Err == nil && b.Name != "" {
+		b.Extents, b.Err = f.Extents(left)
+	}
+	if len(c.Bundles) < maxOnMedium {
 		c.Bundles = append(c.Bundles, b)
 	}
-	return c, nil
+	return len(b.Extents)
+}
+
+// addParts adds the parts that a survey found, with at most left extents.
+func (c *Contents) addParts(s bundlereader.Survey, left int) {
+	for _, f := range s.Parts {
+		p := PartOnMedium{Part: f.Part, Name: text.CleanLine(f.File.Name())}
+		if p.Name != "" {
+			var err error
+			if p.Extents, err = f.File.Extents(left); err != nil {
+				c.Problems = append(c.Problems, text.CleanLine(fmt.Sprintf("%s (%s): %v", f.Part, p.Name, err)))
+				continue
+			}
+			left -= len(p.Extents)
+		}
+		c.Parts = append(c.Parts, p)
+	}
+	for _, h := range s.Headers {
+		if l, err := h.Label(); err == nil {
+			c.Labels = append(c.Labels, l)
+		}
+	}
 }
 
 // sizeOf returns the size of an open medium in bytes, 0 if it is not known.
@@ -162,6 +205,10 @@ func answerFor(c Contents) answer {
 	for _, b := range c.Bundles {
 		a.Bundles = append(a.Bundles, answerForBundle(b))
 	}
+	for _, p := range c.Parts {
+		a.Parts = append(a.Parts, answeredPart{p.Name, encodeExtents(p.Extents), p.Part})
+	}
+	a.Labels = c.Labels
 	return a
 }
 
@@ -169,7 +216,7 @@ func answerForBundle(b OnMedium) answeredBundle {
 	a := answeredBundle{Name: b.Name, Size: b.Size}
 	switch {
 	case b.Err == nil:
-		a.Label, a.Extents = &b.Label, encodeExtents(b.Extents)
+		a.Label, a.Base, a.Extents = &b.Label, b.Base, encodeExtents(b.Extents)
 	case errors.As(b.Err, &a.TooNew):
 	case errors.As(b.Err, &a.Corrupt):
 		c := *a.Corrupt
@@ -204,10 +251,10 @@ func UnprivilegedContents(ctx context.Context, from Handle) (Contents, error) {
 // contents validates what the reader answered: the medium may have taken it over.
 func (a answer) contents() (Contents, error) {
 	c := Contents{FileSystems: printableTexts(a.FileSystems), Files: a.Files, More: a.More, Problems: printableTexts(a.Problems), Unreadable: printable(a.Unreadable, 200)}
-	if len(a.Bundles) > maxOnMedium || len(a.Partitions) > 256 || a.Files < 0 {
-		return Contents{}, fmt.Errorf("%w: answer of its reader: %d bundles, %d partitions, %d files", errContents, len(a.Bundles), len(a.Partitions), a.Files)
+	if len(a.Bundles) > maxOnMedium || len(a.Labels) > maxOnMedium || len(a.Parts) > bundle.MaxParts || len(a.Partitions) > 256 || a.Files < 0 {
+		return Contents{}, fmt.Errorf("%w: answer of its reader: %d bundles, %d parts, %d partitions, %d files", errContents, len(a.Bundles), len(a.Parts), len(a.Partitions), a.Files)
 	}
-	c.Partitions = a.Partitions
+	c.Partitions, c.Labels = a.Partitions, a.Labels
 	left := maxExtents
 	for _, b := range a.Bundles {
 		found, err := b.onMedium(left)
@@ -218,6 +265,10 @@ func (a answer) contents() (Contents, error) {
 			return Contents{}, fmt.Errorf("%w: answer of its reader: several bundles without a name", errContents)
 		}
 		c.Bundles = append(c.Bundles, found)
+	}
+	var err error
+	if c.Parts, err = partsOnMedium(a.Parts, left); err != nil {
+		return Contents{}, fmt.Errorf("%w: answer of its reader: %w", errContents, err)
 	}
 	return c, nil
 }
@@ -231,13 +282,8 @@ func (a answeredBundle) onMedium(extents int) (OnMedium, error) {
 		b.Name = "?"
 	}
 	switch {
-	case a.Label != nil && b.Name == "":
-		b.Label, b.Size = *a.Label, bundlereader.UnknownSize
 	case a.Label != nil:
-		var err error
-		b.Label = *a.Label
-		b.Extents, err = decodeExtents(a.Extents, a.Size, extents)
-		return b, err
+		return a.withLabel(b, extents)
 	case a.TooNew != nil && bundle.ValidDigest(a.TooNew.Digest):
 		a.TooNew.MinRefit = printable(a.TooNew.MinRefit, 80)
 		b.Err = a.TooNew
@@ -251,6 +297,21 @@ func (a answeredBundle) onMedium(extents int) (OnMedium, error) {
 		b.Err = fmt.Errorf("%w: %s", errContents, printable(a.Unreadable, 200))
 	}
 	return b, nil
+}
+
+// withLabel adds the label of a bundle or a delta, and where it is.
+func (a answeredBundle) withLabel(b OnMedium, extents int) (OnMedium, error) {
+	if a.Base != "" && !bundle.ValidDigest(a.Base) {
+		return OnMedium{}, errors.New("the base of a delta is no digest")
+	}
+	b.Label, b.Base = *a.Label, a.Base
+	if b.Name == "" {
+		b.Size = bundlereader.UnknownSize
+		return b, nil
+	}
+	var err error
+	b.Extents, err = decodeExtents(a.Extents, a.Size, extents)
+	return b, err
 }
 
 func printableTexts(list []string) (out []string) {

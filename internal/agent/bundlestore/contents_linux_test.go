@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) == 2 && os.Args[1] == DeltaCommand {
+		if err := ReadDelta(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -135,7 +142,7 @@ func TestAFalseReaderIsRefused(t *testing.T) {
 		t.Fatal("not there")
 	}
 	var wrong *bundle.OtherBundleError
-	if _, err := p.Reader(); !errors.As(err, &wrong) || s.Reader(l.Digest) != nil {
+	if _, err := p.Reader(nil); !errors.As(err, &wrong) || s.Reader(p.Header()) != nil {
 		t.Fatalf("got %v", err)
 	}
 	if got := s.Describe(Policy{Approved: []string{l.Digest}}, func(string) Availability { return Availability{} })[0]; got.State != v1alpha1.MediumUnreadable || !strings.Contains(got.Message, "expected") {

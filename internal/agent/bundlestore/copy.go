@@ -1,6 +1,7 @@
 package bundlestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 type ChunkReader interface {
 	// ReadChunk reads and compares chunk n; buf is used if it is large enough.
 	ReadChunk(n int, buf []byte) ([]byte, error)
+	// Covers reports whether the medium has chunk n: parts of a bundle do not have all of them.
+	Covers(n int) bool
 }
 
 // ChunkKeeper stores chunks; Shelf is one.
@@ -30,9 +33,9 @@ const maxUnreadable = 3
 var ErrStore = errors.New("this node's store")
 
 // Copy copies chunks from a medium to a shelf, in the given order (that of the file is the
-// fastest). It skips chunks that are here. It skips a bad sector too, and reports at the end
-// how many chunks are damaged. A medium that was removed or swapped ends the copy. Other
-// errors are ErrStore and those of the context.
+// fastest). It skips chunks that are here, and those of parts that are not plugged in. It skips a
+// bad sector too, and reports at the end how many chunks are damaged. A medium that was removed or
+// swapped ends the copy. Other errors are ErrStore and those of the context.
 func Copy(ctx context.Context, from ChunkReader, to ChunkKeeper, chunks []int, got func(bytes int64)) error {
 	var buf []byte
 	var first error
@@ -41,14 +44,12 @@ func Copy(ctx context.Context, from ChunkReader, to ChunkKeeper, chunks []int, g
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if to.Has(n) {
+		if !from.Covers(n) || to.Has(n) {
 			continue
 		}
 		data, err := from.ReadChunk(n, buf)
 		if err != nil {
-			if first == nil {
-				first = err
-			}
+			first = cmp.Or(first, err)
 			bad++
 			if row++; row >= maxUnreadable || isSwapped(err) {
 				return fmt.Errorf("the medium cannot be read any more: %w", first)

@@ -1,6 +1,17 @@
 // Package bundlestore reads media, checks the bundles on them, stores headers and blobs of
 // approved bundles, and copies from a medium. It is the node half of stage load.
 //
+// A bundle may be in parts, on one medium or several, plugged in at the same time or one after the
+// other. The parts are joined where they are: chunks are copied and served from the parts that are
+// there, and the status names those that are missing. Of a chunk in two parts the node keeps the
+// bytes that it has (its edge), so that the parts need not meet. The part with the bundle's header
+// comes first, or the header comes from a peer.
+//
+// A delta makes a bundle of its base: of blobs in the store, or on another medium. A process without
+// privileges (host/confined) unpacks it and applies its patches; the agent compares each chunk that
+// comes out before it stores it. The header of the bundle is parsed after its digest was allowed and
+// compared, that of a base which is not allowed by that process only.
+//
 // Promise: of a bundle that is not approved only the header is read, and nothing is stored.
 // A process without privileges (host/confined) parses it, and the partition tables and file
 // systems around it; nothing is mounted. It answers with a label of bounded size for each
@@ -24,4 +35,7 @@
 // Inputs: media, approved digests, model.Trust. Outputs: a Library of shelves
 // (header + blobs), findings for the node's status. Callers: the agent's
 // wiring, peertransfer, the updaters (payload files).
+//
+// Size: whole bundles, deltas and those in parts share how media are read, opened, compared and described;
+// apart they would share the unexported state of a medium.
 package bundlestore

@@ -29,6 +29,7 @@ type Library struct {
 	mu      sync.Mutex
 	shelves map[string]*Shelf
 	served  map[string]bool
+	edges   map[string][]edge // by bundle
 }
 
 // OpenLibrary reads the headers that are on disk below dir (bundles/<hex>/header)
@@ -38,7 +39,7 @@ type Library struct {
 func OpenLibrary(dir string, log *slog.Logger, note statefile.Note) *Library {
 	const instead = "what was in it is fetched again from peers or a medium"
 	st := BlobsAt(filepath.Join(dir, "blobs", "sha256"))
-	l := &Library{dir: filepath.Join(dir, "bundles"), store: st, log: log, shelves: map[string]*Shelf{}, served: map[string]bool{}}
+	l := &Library{dir: filepath.Join(dir, "bundles"), store: st, log: log, shelves: map[string]*Shelf{}, served: map[string]bool{}, edges: map[string][]edge{}}
 	for _, d := range []string{filepath.Join(dir, "blobs"), st.Dir(), l.dir} {
 		statefile.Dir(d, instead, note)
 	}
@@ -55,6 +56,7 @@ func (l *Library) restoreHeader(hex string, note statefile.Note) {
 		var h *bundle.Header
 		if h, err = bundle.ParseHeaderOf("sha256:"+hex, raw); err == nil {
 			l.shelves[h.Digest] = newShelf(h, l.store)
+			l.restoreEdges(h.Digest)
 			return
 		}
 	}
@@ -92,6 +94,14 @@ func (l *Library) Shelf(digest string) *Shelf {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shelves[digest]
+}
+
+// Header is that of a bundle whose header is here, else nil.
+func (l *Library) Header(digest string) *bundle.Header {
+	if s := l.Shelf(digest); s != nil {
+		return s.Bundle()
+	}
+	return nil
 }
 
 // Digests of the bundles whose header is here, sorted.
@@ -168,6 +178,7 @@ func (l *Library) Collect(bundles, blobs map[string]bool) error {
 			continue
 		}
 		delete(l.shelves, d)
+		delete(l.edges, d)
 	}
 	have, err := l.store.List()
 	if err != nil {

@@ -284,10 +284,10 @@ func TestMediaSet(t *testing.T) {
 	if !s.Scan(put(t, altered)) {
 		t.Fatal("the altered bundle was not taken over")
 	}
-	if _, err := s.Reader(h.Digest).ReadChunk(h.Chunks.Len()-1, nil); err != nil || state(&s) != v1alpha1.MediumCopying {
+	if _, err := s.Reader(h).ReadChunk(h.Chunks.Len()-1, nil); err != nil || state(&s) != v1alpha1.MediumCopying {
 		t.Fatalf("an intact chunk for another node: %v, %s", err, state(&s))
 	}
-	_, err := s.Reader(h.Digest).ReadChunk(0, nil)
+	_, err := s.Reader(h).ReadChunk(0, nil)
 	if got := s.Describe(policy, func(string) Availability { return Availability{All: true, Total: 10} })[0]; err == nil || got.State != v1alpha1.MediumUnreadable ||
 		!strings.Contains(got.Message, "another node wants a part that cannot be read") || !strings.Contains(got.Message, "found sha256:") {
 		t.Fatalf("a damaged chunk that another node wants: %v, %+v", err, got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/media"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
@@ -29,19 +30,28 @@ type MediaSet struct {
 	// Contents finds bundles that are not approved and reads their labels; nil does it in this
 	// process.
 	Contents ContentsReader
+	// Deltas reads deltas and makes blobs of them; nil does it in this process.
+	Deltas DeltaReader
 	// Changed is called when a bundle came or went after Scan returned. May be nil.
 	Changed func()
+	// Edges are pieces of a bundle in parts that this node keeps. May be nil.
+	Edges func(digest string) []bundlereader.Piece
+	// Known returns the header of a bundle that this node stores, nil for others. May be nil.
+	Known func(digest string) *bundle.Header
 
 	mu      sync.Mutex
 	all     map[string]*inserted
 	current map[string]media.Medium // what the last scan saw
 	busy    map[string]time.Time    // media that are being read, since when
+	joined  map[string]*Plugged     // bundles in parts, by digest
+	splits  map[string]bundle.Part  // a part of each bundle in parts that was plugged in
 	// open and wait are for tests; zero values are the real ones.
 	open func(media.Medium) (Handle, int64, error)
 	wait time.Duration
 }
 
-// With finds a plugged-in bundle that can be read and has not failed; nil if there is none.
+// With finds a plugged-in bundle that can be read and has not failed; nil if there is none. A whole
+// one is preferred to parts.
 func (s *MediaSet) With(digest string) *Plugged {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,18 +62,21 @@ func (s *MediaSet) With(digest string) *Plugged {
 			}
 		}
 	}
+	if p := s.joinParts(digest); p != nil && p.failed == nil {
+		return p
+	}
 	return nil
 }
 
-// Reader reads a bundle that is plugged in and allowed, nil if there is none. It returns
-// errors after the medium is pulled. The status of the medium names the first chunk that it
+// Reader reads a bundle that is plugged in and allowed, nil if there is none. h is its header.
+// It returns errors after the medium is pulled. The status of the medium names the first chunk that it
 // could not read: other nodes ask for parts that this node does not read for itself.
-func (s *MediaSet) Reader(digest string) ChunkReader {
-	p := s.With(digest)
+func (s *MediaSet) Reader(h *bundle.Header) ChunkReader {
+	p := s.With(h.Digest)
 	if p == nil {
 		return nil
 	}
-	f, err := p.Reader()
+	f, err := p.Reader(h)
 	if err != nil {
 		s.Fail(p, err)
 		return nil
@@ -106,7 +119,7 @@ func (s *MediaSet) Close() {
 	for _, p := range s.all {
 		p.close()
 	}
-	s.all, s.current = nil, nil
+	s.all, s.current, s.joined = nil, nil, nil
 }
 
 // Scan takes over the media that are plugged in now. changed says that a bundle came or
@@ -299,7 +312,9 @@ func (s *MediaSet) hasSameBundles(m *inserted) bool {
 		return false
 	}
 	defer f.Close()
-	return !slices.ContainsFunc(m.bundles, func(p *Plugged) bool { return p.opened != nil && !p.opened.isOn(f) })
+	return !slices.ContainsFunc(m.bundles, func(p *Plugged) bool { return p.opened != nil && !p.opened.isOn(f) }) &&
+		!slices.ContainsFunc(m.deltas, func(d *PluggedDelta) bool { return !d.isOn(f) }) &&
+		!slices.ContainsFunc(m.parts, func(p *pluggedPart) bool { return !p.isOn(f) })
 }
 
 // Availability is how much of a bundle this node has.
@@ -309,6 +324,10 @@ type Availability struct {
 	Missing, Total int64
 	// All: it has every byte, needed here or not.
 	All bool
+	// Header of the bundle, nil if it is not stored, and the chunks that this node needs and does
+	// not have.
+	Header *bundle.Header
+	Wanted []int
 }
 
 // Describe returns all media for the node's status, the most important first: copied ones,
@@ -317,24 +336,26 @@ type Availability struct {
 func (s *MediaSet) Describe(policy Policy, here func(digest string) Availability) []v1alpha1.Medium {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []ranked
+	var all []*ranked
 	for path, m := range s.all {
 		if since, busy := s.busy[path]; busy && time.Since(since) >= s.answerTimeout() {
 			continue // below
 		}
 		all = append(all, m.describe(policy, here)...)
+		all = append(all, s.describeDeltas(m, policy, here)...)
+		all = append(all, s.describeParts(m, policy, here)...)
 		_, withDisk := s.current[m.Disk]
 		if text := m.describeMissing(); text != "" && !withDisk {
-			all = append(all, ranked{Unreadable(path, errors.New(text)), rankMissing})
+			all = append(all, &ranked{Unreadable(path, errors.New(text)), rankMissing})
 		}
 	}
 	for path, since := range s.busy {
 		if _, here := s.current[path]; here && time.Since(since) >= s.answerTimeout() {
 			u := Unreadable(path, fmt.Errorf("reading it takes longer than %s: wait; if this stays, pull it, or exclude it with devices in the agent's configuration", s.answerTimeout()))
-			all = append(all, ranked{u, rank(u, false)})
+			all = append(all, &ranked{u, rank(u, false)})
 		}
 	}
-	slices.SortFunc(all, func(a, b ranked) int {
+	slices.SortFunc(all, func(a, b *ranked) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Device, b.Device))
 	})
 	out := make([]v1alpha1.Medium, len(all))
@@ -344,7 +365,8 @@ func (s *MediaSet) Describe(policy Policy, here func(digest string) Availability
 	return out
 }
 
-// ranked is a line of the status.
+// ranked is a line of the status. Lines are sorted as pointers: a sort of these values is 18 kB of
+// the agent's program.
 type ranked struct {
 	v1alpha1.Medium
 	rank int

@@ -156,7 +156,7 @@ func checkCopies(t *testing.T, s *MediaSet, raw []byte) {
 	if p == nil {
 		t.Fatalf("bundle %s was not found: %+v", h.Digest, s.Describe(Policy{}, nil))
 	}
-	f, err := p.Reader()
+	f, err := p.Reader(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestAFragmentedBundle(t *testing.T) {
 	if pieces < 30 {
 		t.Fatalf("the file has %d pieces: the test does not fragment", pieces)
 	}
-	f, err := p.Reader()
+	f, err := p.Reader(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestAMediumThatChanges(t *testing.T) {
 		if !s.Scan([]media.Medium{plugged("/dev/sdb", "1")}) {
 			t.Fatal(messages(s))
 		}
-		f, err := s.With(first.Digest).Reader()
+		f, err := s.With(first.Digest).Reader(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestAMediumThatChanges(t *testing.T) {
 		if !s.Scan([]media.Medium{plugged("/dev/sdb", "2")}) {
 			t.Fatal("plugged in again it was not found")
 		}
-		f, err = s.With(first.Digest).Reader()
+		f, err = s.With(first.Digest).Reader(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

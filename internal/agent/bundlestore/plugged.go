@@ -22,8 +22,12 @@ import (
 type inserted struct {
 	media.Medium
 	// handle is open while bundles on it can be read, else nil.
-	handle   Handle
-	bundles  []*Plugged
+	handle  Handle
+	bundles []*Plugged
+	deltas  []*PluggedDelta
+	// parts are those of bundles in parts, labels what such bundles say of themselves.
+	parts    []*pluggedPart
+	labels   []*bundle.Header
 	contents Contents
 	// err is why the medium could not be read.
 	err   error
@@ -63,14 +67,48 @@ func (in *inserted) read(ctx context.Context, f Handle, size int64, read Content
 	}
 	in.contents = c
 	for _, b := range c.Bundles {
-		p := &Plugged{Path: in.pathOf(b.Name), name: b.Name}
 		if b.Name == "" { // a device can be larger than the bundle that starts with its first byte
 			b.Size = size
 		}
-		if p.opened, p.err = openBundle(f, b); p.err != nil {
-			p.opened, p.err = nil, fmt.Errorf("medium %s: %w", p.Path, p.err)
+		if err := in.add(f, b); err != nil {
+			return fmt.Errorf("%w: %w", errContents, err)
 		}
-		in.bundles = append(in.bundles, p)
+	}
+	return in.readParts(f)
+}
+
+// add opens a bundle or a delta on the medium.
+func (in *inserted) add(f Handle, b OnMedium) error {
+	p := &Plugged{Path: in.pathOf(b.Name), name: b.Name}
+	if b.Err == nil && b.Base != "" {
+		d, err := openDelta(f, p.Path, b)
+		if err == nil {
+			in.deltas = append(in.deltas, d)
+		}
+		return err
+	}
+	if p.opened, p.err = openBundle(f, b); p.err != nil {
+		p.opened, p.err = nil, fmt.Errorf("medium %s: %w", p.Path, p.err)
+	}
+	in.bundles = append(in.bundles, p)
+	return nil
+}
+
+// readParts opens the parts of bundles on the medium.
+func (in *inserted) readParts(f Handle) error {
+	for _, l := range in.contents.Labels {
+		h, err := l.Header()
+		if err != nil {
+			return fmt.Errorf("%w: %w", errContents, err)
+		}
+		in.labels = append(in.labels, h)
+	}
+	for _, on := range in.contents.Parts {
+		p, err := openPart(f, in.pathOf(on.Name), on)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errContents, err)
+		}
+		in.parts = append(in.parts, p)
 	}
 	return nil
 }
@@ -81,15 +119,20 @@ func (in *inserted) pathOf(name string) string {
 		return in.Path
 	}
 	path := in.Path + "#" + name
-	for n := 2; slices.ContainsFunc(in.bundles, func(p *Plugged) bool { return p.Path == path }); n++ {
+	taken := func() bool {
+		return slices.ContainsFunc(in.bundles, func(p *Plugged) bool { return p.Path == path }) ||
+			slices.ContainsFunc(in.deltas, func(d *PluggedDelta) bool { return d.Path == path }) ||
+			slices.ContainsFunc(in.parts, func(p *pluggedPart) bool { return p.path == path })
+	}
+	for n := 2; taken(); n++ {
 		path = fmt.Sprintf("%s#%s (%d)", in.Path, name, n)
 	}
 	return path
 }
 
-// isReadable reports whether a bundle on the medium can be read.
+// isReadable reports whether a bundle on the medium, or a part of one, can be read.
 func (in *inserted) isReadable() bool {
-	return slices.ContainsFunc(in.bundles, func(p *Plugged) bool { return p.opened != nil })
+	return len(in.parts) > 0 || len(in.deltas) > 0 || slices.ContainsFunc(in.bundles, func(p *Plugged) bool { return p.opened != nil })
 }
 
 // failedToRead reports whether the medium was not readable: it may be a bad contact.
@@ -105,20 +148,20 @@ func (in *inserted) close() {
 }
 
 // describe returns the bundles on the medium for the node's status.
-func (in *inserted) describe(policy Policy, here func(string) Availability) (out []ranked) {
+func (in *inserted) describe(policy Policy, here func(string) Availability) (out []*ranked) {
 	for _, p := range in.bundles {
 		if p.opened == nil {
 			m := Unreadable(p.Path, p.err)
-			out = append(out, ranked{m, rank(m, false)})
+			out = append(out, &ranked{m, rank(m, false)})
 			continue
 		}
 		d := policy.Decide(p.Header())
 		m := p.describe(d, here)
-		out = append(out, ranked{m, rank(m, d.Allowed)})
+		out = append(out, &ranked{m, rank(m, d.Allowed)})
 	}
 	if in.err != nil && (in.Expected || errors.Is(in.err, errContents)) {
 		m := Unreadable(in.Path, in.err)
-		out = append(out, ranked{m, rank(m, false)})
+		out = append(out, &ranked{m, rank(m, false)})
 	}
 	return out
 }
@@ -126,7 +169,7 @@ func (in *inserted) describe(policy Policy, here func(string) Availability) (out
 // describeMissing says what was seen on a medium without a bundle. It is empty if there is one,
 // if the medium could not be read, and for the machine's own devices.
 func (in *inserted) describeMissing() string {
-	if !in.Expected || len(in.bundles) > 0 || in.err != nil {
+	if !in.Expected || len(in.bundles) > 0 || len(in.deltas) > 0 || len(in.parts) > 0 || in.err != nil {
 		return ""
 	}
 	name := in.Model
@@ -165,26 +208,49 @@ type Plugged struct {
 	Path string
 	// name is that of the file, empty for a bundle without a file system.
 	name string
-	// opened is nil if the bundle cannot be read (err).
+	// opened is nil if the bundle cannot be read (err), or is in parts.
 	opened *Opened
 	err    error
+	// inParts reads a bundle in parts, nil for a whole one.
+	inParts *partReader
 	// failed is why the bundle could not be copied to the end.
 	failed error
 	// damaged is why a part of it could not be read for another node; the rest is still used.
 	damaged error
 }
 
-// Reader reads the bundle's chunks. It parses the whole header: call it only after the
-// bundle is allowed.
-func (p *Plugged) Reader() (*bundlereader.File, error) { return p.opened.readHeader() }
+// Reader reads the bundle's chunks; of a bundle in parts, those that the medium covers. h is the
+// header if it is known. Else Reader parses the whole header: call it only after the bundle is
+// allowed.
+func (p *Plugged) Reader(h *bundle.Header) (*bundlereader.File, error) {
+	switch {
+	case p.inParts == nil:
+		return p.opened.readHeader()
+	case h == nil && p.inParts.label == nil:
+		return nil, errHeaderElsewhere
+	}
+	return p.inParts.open(h)
+}
 
 // Header is the content of the label: enough to decide whether the bundle is allowed, and no
-// more.
-func (p *Plugged) Header() *bundle.Header { return p.opened.header }
+// more. It is nil for a bundle in parts if the part with its header is not plugged in.
+func (p *Plugged) Header() *bundle.Header {
+	if p.inParts != nil {
+		return p.inParts.label
+	}
+	return p.opened.header
+}
 
 // RawHeader reads the bytes of the header from the medium, as many as the label says, and
 // parses nothing.
 func (p *Plugged) RawHeader() ([]byte, error) {
+	if p.inParts != nil {
+		raw, err := p.inParts.rawHeader()
+		if err != nil {
+			return nil, fmt.Errorf("header on %s: %w", p.Path, err)
+		}
+		return raw, nil
+	}
 	raw := make([]byte, p.Header().HeaderSize())
 	if _, err := p.opened.file.ReadAt(raw, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("header on %s: %w", p.Path, err)
@@ -225,9 +291,10 @@ type Opened struct {
 	header *bundle.Header // what the label says
 	begin  []byte         // the first bytes of the bundle
 	// place is where the bundle is, file reads it.
-	place OnMedium
-	file  io.ReaderAt
-	size  int64
+	place  OnMedium
+	medium Handle
+	file   io.ReaderAt
+	size   int64
 
 	once   sync.Once
 	reader *bundlereader.File
@@ -242,7 +309,7 @@ func openBundle(f Handle, b OnMedium) (*Opened, error) {
 	if b.Err != nil {
 		return nil, b.Err
 	}
-	o := &Opened{place: b, size: b.Size, file: b.on(f)}
+	o := &Opened{place: b, medium: f, size: b.Size, file: b.on(f)}
 	var err error
 	if o.header, err = b.Label.Header(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errContents, err)

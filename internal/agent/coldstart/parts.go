@@ -313,6 +313,9 @@ func (s source) Image(img model.PinSetImage) (cri.Target, bool) {
 	return shelf.Target(img, platform())
 }
 
+// Refuses nothing: images whose signatures the agent has not verified are not in the list.
+func (s source) Refuses(model.PinSetImage) bool { return false }
+
 // MayPull is false: nothing comes from a registry before the kubelet starts.
 func (s source) MayPull(model.PinSetImage) bool { return false }
 

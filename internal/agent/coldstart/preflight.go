@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
+	"github.com/refit-dev/refit/internal/imageproof"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -197,6 +198,7 @@ type check struct {
 	reloaded map[string]bool
 	lib      *bundlestore.Library
 	src      source
+	keeper   *imagekeeper.Keeper
 	index    LayerIndexDir
 	// report of this attempt; what earlier ones did is carried over.
 	report Report
@@ -228,8 +230,35 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 		c.Log.Error("image built on the site cannot be assembled", "image", name, "error", err)
 	}
 	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.recordProblem)}, LayerIndexDir(c.Config.Path(indexDir))
-	err = c.checkImages(ctx, w.Pins.Images, last)
+	c.keeper = imagekeeper.NewKeeper(c.Runtime, c.Config.StateDir, c.recordProblem)
+	err = c.checkImages(ctx, c.verified(w.Pins.Images), last)
 	return c.report, err
+}
+
+// verified are the images without those that the agent has not pinned yet and that need a
+// signature: only the agent verifies it. A damaged record of pins says nothing about which were
+// pinned, and must not keep the node down.
+func (c *check) verified(images []model.PinSetImage) []model.PinSetImage {
+	d := imageproof.NewDemands(authority.StoredImageRules(c.Config.Path(authority.File), c.recordProblem))
+	known := c.keeper.Known()
+	if !c.keeper.RecordComplete() {
+		return images
+	}
+	return slices.DeleteFunc(slices.Clone(images), func(img model.PinSetImage) bool {
+		_, pinned := known[pin.Key(img)]
+		return !pinned && img.Bundle != "" && d.For(pin.Repository(c.signedName(img)))
+	})
+}
+
+// signedName is the name by which an image may be signed: of one that was put together on the
+// site that of its base.
+func (c *check) signedName(img model.PinSetImage) string {
+	if shelf := c.lib.Shelf(img.Bundle); shelf != nil {
+		if have := shelf.Bundle().ImageForPin(img); have != nil {
+			return have.Name
+		}
+	}
+	return img.Name
 }
 
 // open opens the runtime.
@@ -296,13 +325,12 @@ func (c *check) repairImages(ctx context.Context, images []model.PinSetImage) (p
 
 // loadMissing loads and pins missing images, and checks what was loaded.
 func (c *check) loadMissing(ctx context.Context, images []model.PinSetImage, problems map[string]string) error {
-	k := imagekeeper.NewKeeper(c.Runtime, c.Config.StateDir, c.recordProblem)
 	before, err := c.presentImages(ctx, images)
 	if err != nil {
 		return err
 	}
 	c.inRuntime.Store(true)
-	r, err := k.Sync(ctx, images, c.src, func(imagekeeper.Result) {})
+	r, err := c.keeper.Sync(ctx, images, c.src, func(imagekeeper.Result) {})
 	c.inRuntime.Store(false)
 	if err != nil {
 		return err

@@ -53,6 +53,8 @@ type Preparer interface {
 type Source interface {
 	// Image describes a pinned image; ok is false while blobs are missing.
 	Image(img model.PinSetImage) (out containerd.Image, ok bool)
+	// Refuses reports whether an image must be neither loaded nor pinned.
+	Refuses(img model.PinSetImage) bool
 	// MayPull reports whether the runtime may pull it from a registry now.
 	MayPull(img model.PinSetImage) bool
 	containerd.Blobs
@@ -64,7 +66,7 @@ type Result struct {
 	// that are held and pinned.
 	Total, Held, Pinned   int
 	FetchedTotal, Fetched int
-	// Waiting counts images with missing blobs.
+	// Waiting counts images with missing blobs, and refused ones.
 	Waiting int
 	// Failed says which image could not be loaded or pinned, and why.
 	Failed map[string]error
@@ -195,6 +197,14 @@ func (k *Keeper) Known() map[string]bool {
 	return maps.Clone(k.wasPinned)
 }
 
+// RecordComplete reports whether the record names the image of each pin: a damaged one was
+// rebuilt from the runtime, which does not know them.
+func (k *Keeper) RecordComplete() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.lost && k.own[recoveredKey] == nil
+}
+
 // Sync does what is missing and returns the result. It calls progress after every load;
 // progress never gets a complete result, only the return value may be complete.
 func (k *Keeper) Sync(ctx context.Context, want []model.PinSetImage, src Source, progress func(Result)) (Result, error) {
@@ -210,13 +220,16 @@ func (k *Keeper) Sync(ctx context.Context, want []model.PinSetImage, src Source,
 			return Result{}, err
 		}
 	}
-	d := pin.Decide(want, have, k.own)
+	allowed := slices.DeleteFunc(slices.Clone(want), src.Refuses)
+	d := pin.Decide(allowed, have, k.own)
 	l := model.PinSet{Images: want}
 	r := Result{Held: d.Loaded, Pinned: d.Pinned, Fetched: d.Fetched, Failed: map[string]error{}}
 	r.Total, r.FetchedTotal = l.CountImages()
 	end, err := k.prepare(ctx, d, src)
 	if err == nil && !d.Done() {
-		r, err = k.applyDecision(ctx, want, have, d, src, r, progress)
+		r, err = k.applyDecision(ctx, want, allowed, have, d, src, r, progress)
+	} else {
+		r.Waiting += len(want) - len(allowed)
 	}
 	// In any case: end removes what was only for loading.
 	return r, errors.Join(err, end(context.WithoutCancel(ctx)))
@@ -255,17 +268,23 @@ func (k *Keeper) prepare(ctx context.Context, d pin.Decision, src Source) (end f
 	return rt.Prepare(ctx, names, load, src)
 }
 
-// applyDecision does what was decided.
-func (k *Keeper) applyDecision(ctx context.Context, want []model.PinSetImage, have []pin.RuntimeImage, d pin.Decision, src Source, r Result, progress func(Result)) (Result, error) {
+// applyDecision does what was decided about the allowed images.
+func (k *Keeper) applyDecision(ctx context.Context, want, allowed []model.PinSetImage, have []pin.RuntimeImage, d pin.Decision, src Source, r Result, progress func(Result)) (Result, error) {
 	k.loadAll(ctx, d.Load, src, &r, progress)
 	for _, img := range d.Pin {
 		k.syncImage(ctx, img, src, &r)
 	}
-	// Decide again: a name may have another image by now, and carry its pin.
+	waiting := r.Waiting
+	r.Waiting += len(want) - len(allowed)
+	// Decide again: a name may have another image by now, and carry its pin. A refused image
+	// counts as wanted: what it may have is not released for it.
 	if err := k.release(ctx, pin.Decide(want, have, k.releasable(r))); err != nil {
 		return r, err
 	}
-	return k.awaitPresent(ctx, want, r)
+	r.Waiting = waiting
+	r, err := k.awaitPresent(ctx, allowed, r)
+	r.Waiting += len(want) - len(allowed)
+	return r, err
 }
 
 // loadAll loads images, as many at once as the runtime can.

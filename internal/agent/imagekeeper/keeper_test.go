@@ -71,6 +71,7 @@ func (s shelf) Image(img model.PinSetImage) (containerd.Image, bool) {
 	return containerd.Image{Name: img.Name, Digest: img.Digest}, slices.Contains(s, img.Name)
 }
 func (shelf) MayPull(model.PinSetImage) bool     { return false }
+func (shelf) Refuses(model.PinSetImage) bool     { return false }
 func (shelf) Open(string) (io.ReadCloser, error) { return nil, errors.New("not used") }
 
 func list(names ...string) (out []model.PinSetImage) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -97,15 +98,15 @@ func Install(ctx context.Context, o Options) (Report, error) {
 	}
 	conf := o.Config
 	if o.From != "" {
-		path, err := filepath.Abs(o.From)
+		path, err := absolute(o.From)
 		if err != nil {
 			return r, fmt.Errorf("bundle: %w", err)
 		}
-		if err := loadOwnImages(ctx, o, path, &r); err != nil {
+		places, err := loadOwnImages(ctx, o, path, &r)
+		if err != nil {
 			return r, err
 		}
-		disk, _ := bundlereader.SplitPath(path) // the agent finds the file by itself
-		conf.Media = append(conf.Media, disk)
+		conf.Media = append(conf.Media, places...) // the agent finds the file by itself
 	}
 	if err := putFiles(o, conf, &r); err != nil {
 		return r, err
@@ -116,23 +117,40 @@ func Install(ctx context.Context, o Options) (Report, error) {
 	return r, startAgent(ctx, o, &r)
 }
 
-// loadOwnImages loads the images of group refit, nothing else.
-func loadOwnImages(ctx context.Context, o Options, path string, r *Report) error {
+// absolute returns an absolute path of a bundle. Several places of one in parts have commas between
+// them.
+func absolute(path string) (string, error) {
+	if _, err := os.Lstat(path); err == nil || !strings.Contains(path, ",") {
+		return filepath.Abs(path)
+	}
+	places := strings.Split(path, ",")
+	for i, p := range places {
+		var err error
+		if places[i], err = filepath.Abs(p); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(places, ","), nil
+}
+
+// loadOwnImages loads the images of group refit, nothing else. It returns the files and devices
+// with the bundle.
+func loadOwnImages(ctx context.Context, o Options, path string, r *Report) (places []string, err error) {
 	f, err := openBundle(path, o.Digest)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	if err := f.CheckSize(); err != nil {
-		return err
+		return nil, err
 	}
 	h := f.Header()
 	r.Bundle, r.Name, r.Version = h.Digest, h.Metadata.Name, h.Metadata.Version
 	if o.Digest != "" && o.Digest != h.Digest {
-		return &WrongBundleError{Path: path, Found: h.Digest, Name: h.Metadata.Name + " " + h.Metadata.Version, Expected: o.Digest}
+		return nil, &WrongBundleError{Path: path, Found: h.Digest, Name: h.Metadata.Name + " " + h.Metadata.Version, Expected: o.Digest}
 	}
 	o.Printf("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
-	return loadRefitImages(ctx, o, f, r)
+	return f.Places(), loadRefitImages(ctx, o, f, r)
 }
 
 // openBundle opens the bundle at a path. Of several on a medium it takes the one with the digest.

@@ -28,7 +28,7 @@ type Shelf interface {
 	Put(n int, data []byte) (kept bool, err error)
 }
 
-// Peer is another node that has chunks; peerapi.Client is one.
+// Peer is a source of chunks; peerapi.Client is another node, Registry is one too.
 type Peer interface {
 	Peer() peerapi.Peer
 	Have(ctx context.Context, digest string, chunks int) ([]byte, error)
@@ -49,8 +49,9 @@ type Settings struct {
 	Backoff time.Duration
 	// First are chunks that come before all others, in this order.
 	First []int
-	// OnChunk is called with the bytes of every stored chunk. May be nil.
-	OnChunk func(bytes int64)
+	// OnChunk is called for every stored chunk, with who sent it, its number and its
+	// bytes. May be nil.
+	OnChunk func(from peerapi.Peer, n int, bytes int64)
 	// OnBadChunk is called with a peer that sent other bytes than the requested chunk,
 	// and the chunk's number. May be nil.
 	OnBadChunk func(peer peerapi.Peer, n int)
@@ -71,7 +72,7 @@ func (s *Settings) defaults() {
 		s.Backoff = time.Second
 	}
 	if s.OnChunk == nil {
-		s.OnChunk = func(int64) {}
+		s.OnChunk = func(peerapi.Peer, int, int64) {}
 	}
 	if s.OnBadChunk == nil {
 		s.OnBadChunk = func(peerapi.Peer, int) {}
@@ -241,11 +242,14 @@ func (f *fetch) mayRequestTwice(a requested, end bool) int {
 	return a.count
 }
 
+// errSlow is the cause of a context that ended because a chunk took too long.
+var errSlow = errors.New("no chunk came in time")
+
 // fetchChunk fetches and stores one chunk. It returns the memory for the next one.
 func (f *fetch) fetchChunk(ctx context.Context, src *peerState, n int, buf []byte) []byte {
 	began := time.Now()
 	size := f.shelf.ChunkSize(n)
-	cctx, cancel := context.WithTimeout(ctx, f.s.ChunkTime)
+	cctx, cancel := context.WithTimeoutCause(ctx, f.s.ChunkTime, errSlow)
 	data, next, err := src.peer.FetchChunk(cctx, f.shelf.Digest(), n, size, buf)
 	cancel()
 	if err != nil {
@@ -264,7 +268,7 @@ func (f *fetch) fetchChunk(ctx context.Context, src *peerState, n int, buf []byt
 		f.stop(err) // this node's own disk: no peer can help
 	default:
 		if kept {
-			f.s.OnChunk(size)
+			f.s.OnChunk(src.peer.Peer(), n, size)
 		}
 		failpoint.Here(failpoint.PeerFetch)
 		f.recordChunk(src, n, next, time.Since(began))

@@ -24,7 +24,7 @@ const headerTime = time.Minute
 func FetchHeader(ctx context.Context, digest string, peers []HeaderPeer, check func(raw []byte) error) ([]byte, error) {
 	var all []error
 	for _, p := range peers {
-		pctx, cancel := context.WithTimeout(ctx, headerTime)
+		pctx, cancel := context.WithTimeoutCause(ctx, headerTime, errSlow)
 		raw, err := p.Header(pctx, digest)
 		cancel()
 		if err == nil {

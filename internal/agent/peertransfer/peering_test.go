@@ -112,7 +112,7 @@ func TestChunksPassThroughANodeWithinLimits(t *testing.T) {
 		cl := to.client(from, limit)
 		defer cl.Close()
 		return Fetch(ctx, to.shelf, chunks(to.shelf), []Peer{cl}, Settings{
-			Poll: 20 * time.Millisecond, ChunkTime: ChunkTime(limit, bundle.MinChunkSize), OnChunk: func(n int64) { count.Add(n) }})
+			Poll: 20 * time.Millisecond, ChunkTime: ChunkTime(limit, bundle.MinChunkSize), OnChunk: func(_ peerapi.Peer, _ int, n int64) { count.Add(n) }})
 	}
 	var passed atomic.Int64
 	end := make(chan error, 1)
@@ -137,7 +137,7 @@ func TestARestartGoesOn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var before, after atomic.Int64
-	err := Fetch(ctx, b.shelf, chunks(b.shelf), []Peer{cl}, Settings{OnChunk: func(n int64) {
+	err := Fetch(ctx, b.shelf, chunks(b.shelf), []Peer{cl}, Settings{OnChunk: func(_ peerapi.Peer, _ int, n int64) {
 		if before.Add(n) > 50<<10 {
 			cancel() // the agent ends in the middle
 		}
@@ -156,7 +156,7 @@ func TestARestartGoesOn(t *testing.T) {
 	if here < 50<<10 {
 		t.Fatalf("%d bytes had come, after the restart %d are here", before.Load(), here)
 	}
-	if err := Fetch(t.Context(), shelf, chunks(shelf), []Peer{cl}, Settings{OnChunk: func(n int64) { after.Add(n) }}); err != nil {
+	if err := Fetch(t.Context(), shelf, chunks(shelf), []Peer{cl}, Settings{OnChunk: func(_ peerapi.Peer, _ int, n int64) { after.Add(n) }}); err != nil {
 		t.Fatal(err)
 	}
 	var all int64
@@ -183,7 +183,7 @@ func TestAMediumIsReadForOthers(t *testing.T) {
 	defer medium.Close()
 	a := start(t, 1, file, false, nil)
 	var plugged bundlestore.ChunkReader = medium
-	s := Shelves{Library: a.lib, Medium: func(string) bundlestore.ChunkReader { return plugged }}
+	s := Shelves{Library: a.lib, Medium: func(*bundle.Header) bundlestore.ChunkReader { return plugged }}
 	digest := a.shelf.Digest()
 	for n := range a.shelf.Chunks() {
 		b, err := s.Chunk(digest, n, nil)

@@ -148,7 +148,7 @@ func seq(n int) (out []int) {
 // fetchInto runs Fetch on n from the others, and reports bytes kept.
 func fetchInto(ctx context.Context, n *node, from []*node, s Settings) (int64, error) {
 	var got atomic.Int64
-	s.OnChunk = func(b int64) { got.Add(b) }
+	s.OnChunk = func(_ peerapi.Peer, _ int, b int64) { got.Add(b) }
 	var peers []Peer
 	for _, o := range from {
 		c := peerapi.NewClient(n.id, peerapi.Peer{Name: o.name, Address: o.addr, PublicKey: o.id.PublicKey()})

@@ -157,7 +157,7 @@ func pageHTML(n NodeStatus) string {
 	put(`<body>`)
 	put(`<main class="%s">`, n.Colour)
 	put(`<div class="dot" aria-hidden="true">%s</div>`, explain.Signs[n.Colour])
-	put(`<h1 role="status">%s</h1>`, n.Sentence)
+	put(`<div role="status"><h1>%s</h1></div>`, n.Sentence)
 	if n.Progress != "" {
 		percent := strconv.Itoa(n.Percent)
 		put(`<progress max="100" value="%s" aria-label="%s">%s%%</progress>`, percent, n.Progress, percent)

@@ -68,6 +68,9 @@ func (p Intervals) withoutProgress(s, other *v1alpha1.NodeUpdateStatus) *v1alpha
 		c.FileSystems[i].FreeBytes = 0
 	}
 	c.Message = ""
+	for i := range c.FailedFetches {
+		c.FailedFetches[i].Message = ""
+	}
 	for i := range c.Conditions {
 		c.Conditions[i].Message = ""
 	}
@@ -78,7 +81,7 @@ func (p Intervals) withoutProgress(s, other *v1alpha1.NodeUpdateStatus) *v1alpha
 		complete := h.BytesDone == h.BytesTotal && h.ImagesPinned == h.ImagesTotal
 		if !complete {
 			h.ImagesReady, h.ImagesPinned, h.BytesDone = 0, 0, 0
-			h.NeededBytes, h.BytesFromMedia, h.BytesFromPeers = nil, 0, 0
+			h.NeededBytes, h.BytesFromMedia, h.BytesFromPeers, h.BytesFromRegistry = nil, 0, 0, 0
 		}
 	}
 	if p.Large && isSameRun(c.Run, other.Run) {

@@ -3,10 +3,12 @@ package confined
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+
+	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // Command is what is run.
@@ -58,15 +60,11 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 // static reports whether a program needs nothing else of the host.
 func static(program string) bool {
-	f, err := elf.Open(program)
+	f, err := os.Open(program)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return false
-		}
-	}
-	return true
+	p, err := fsutil.ReadProgram(f)
+	return err == nil && p.Static
 }

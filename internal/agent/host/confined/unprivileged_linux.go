@@ -39,17 +39,7 @@ const file = 3
 // RunUnprivileged runs this program with args, and f as its file, until it ends or the context
 // does. It returns at most most bytes of its answer; more is an error.
 func RunUnprivileged(ctx context.Context, f *os.File, most int64, args ...string) ([]byte, error) {
-	// Not by its path: user nobody may not enter its directory.
-	c := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	c.Args[0] = os.Args[0]
-	c.Env, c.Dir, c.ExtraFiles = []string{}, "/", []*os.File{f}
-	c.WaitDelay = time.Second
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if os.Geteuid() == 0 {
-		c.SysProcAttr.Credential = &syscall.Credential{Uid: UnprivilegedID, Gid: UnprivilegedID, Groups: []uint32{}}
-	}
-	complaint := &head{most: maxComplaint}
-	c.Stderr = complaint
+	c, complaint := unprivileged(ctx, []*os.File{f}, args)
 	out, err := c.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("unprivileged process: %w", err)
@@ -71,6 +61,40 @@ func RunUnprivileged(ctx context.Context, f *os.File, most int64, args ...string
 		return nil, fmt.Errorf("unprivileged process: %w%s", err, complaint.said())
 	}
 	return answer, nil
+}
+
+// unprivileged is this program as a process without privileges, and its last words.
+func unprivileged(ctx context.Context, files []*os.File, args []string) (*exec.Cmd, *head) {
+	// Not by its path: user nobody may not enter its directory.
+	c := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	c.Args[0] = os.Args[0]
+	c.Env, c.Dir, c.ExtraFiles = []string{}, "/", files
+	c.WaitDelay = time.Second
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Geteuid() == 0 {
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: UnprivilegedID, Gid: UnprivilegedID, Groups: []uint32{}}
+	}
+	complaint := &head{most: maxComplaint}
+	c.Stderr = complaint
+	return c, complaint
+}
+
+// StreamUnprivileged runs this program with args, and files as its files, until it ends or the
+// context does. The process reads in, and out gets what it writes; an error of out ends it.
+func StreamUnprivileged(ctx context.Context, files []*os.File, in io.Reader, out io.Writer, args ...string) error {
+	c, complaint := unprivileged(ctx, files, args)
+	c.Stdin, c.Stdout = in, out
+	err := start(c)
+	if err == nil {
+		err = c.Wait()
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("unprivileged process: it did not end in time: %w", ctx.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("unprivileged process: %w%s", err, complaint.said())
+	}
+	return nil
 }
 
 // start starts a command from a thread that may gain no privilege: the process has
@@ -111,6 +135,23 @@ func (h *head) said() string {
 // EnterUnprivileged is the first thing that a unprivileged process does, before it touches its file,
 // which is returned.
 func EnterUnprivileged() (*os.File, error) {
+	files, err := enter(1, maxSeconds, 0)
+	if err != nil {
+		return nil, err
+	}
+	return files[0], nil
+}
+
+// streamSeconds is the processor time of a process of StreamUnprivileged, which works on gigabytes.
+const streamSeconds = 4 * 3600
+
+// EnterUnprivilegedStream is EnterUnprivileged for a process of StreamUnprivileged with a number of
+// files. It may write a file up to fileSize bytes.
+func EnterUnprivilegedStream(files int, fileSize int64) ([]*os.File, error) {
+	return enter(files, streamSeconds, uint64(fileSize))
+}
+
+func enter(files int, seconds, fileSize uint64) (out []*os.File, err error) {
 	if os.Geteuid() == 0 {
 		return nil, errors.New("this runs without rights only: it is not for root")
 	}
@@ -118,7 +159,7 @@ func EnterUnprivileged() (*os.File, error) {
 		what int
 		most uint64
 	}{
-		{unix.RLIMIT_DATA, maxData}, {unix.RLIMIT_CPU, maxSeconds}, {unix.RLIMIT_NOFILE, maxFiles}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_MEMLOCK, 0},
+		{unix.RLIMIT_DATA, maxData}, {unix.RLIMIT_CPU, seconds}, {unix.RLIMIT_NOFILE, maxFiles}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_FSIZE, fileSize}, {unix.RLIMIT_MEMLOCK, 0},
 	} {
 		if err := unix.Setrlimit(l.what, &unix.Rlimit{Cur: l.most, Max: l.most}); err != nil {
 			return nil, fmt.Errorf("limit %d: %w", l.what, err)
@@ -129,7 +170,10 @@ func EnterUnprivileged() (*os.File, error) {
 		return nil, fmt.Errorf("not dumpable: %w", err)
 	}
 	leaveFiles()
-	return os.NewFile(file, "input"), nil
+	for n := range files {
+		out = append(out, os.NewFile(uintptr(file+n), "input"))
+	}
+	return out, nil
 }
 
 // leaveFiles gives up the file system, where the kernel has Landlock: files that are
