@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
@@ -95,4 +96,23 @@ func CloneSource(o map[string]any) (source string, ok bool) {
 	by, _ := MetadataValue(o, "labels", labelManagedBy)
 	source, ok = MetadataValue(o, "labels", labelSource)
 	return source, ok && by == managedBy
+}
+
+// ContainsFields reports whether an object has all wanted fields: the API server may have added
+// defaults.
+func ContainsFields(there, want any) bool {
+	m, ok := want.(map[string]any)
+	if !ok {
+		return reflect.DeepEqual(there, want)
+	}
+	t, ok := there.(map[string]any)
+	if !ok {
+		return false
+	}
+	for k, v := range m {
+		if !ContainsFields(t[k], v) {
+			return false
+		}
+	}
+	return true
 }

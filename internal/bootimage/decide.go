@@ -54,11 +54,14 @@ const (
 	reasonNotUploaded  = "BootImageNotUploaded"
 	reasonOutdated     = "BootImageOutdated"
 	reasonOwned        = "BootImageOwned"
+	reasonRefused      = "BootImageRefused"
+	reasonRolledBack   = "BootImageRolledBack"
 	reasonWouldReplace = "WouldReplaceMachines"
 	reasonStaged       = "BootImageStaged"
 	reasonTooFresh     = "BootImageTooFresh"
 	reasonTooOld       = "BootImageTooOld"
 	reasonUnknown      = "BootImageUnknown"
+	reasonUpdateRuns   = "BootImageUpdateRunning"
 	reasonWritten      = "BootImageWritten"
 	reasonUserData     = "UserDataUnusable"
 	reasonSkew         = "VersionSkew"
@@ -85,6 +88,23 @@ type Contest struct {
 	Window, Quiet time.Duration
 }
 
+// MinimumAge is how old an image must be before refit writes it.
+type MinimumAge struct {
+	// Rule that requires it. Age is zero if none does.
+	Rule string
+	Age  time.Duration
+	// Built is when the image was built, zero if that is not known.
+	Built time.Time
+}
+
+// Wait is what a write waits for; the zero value is nothing.
+type Wait struct {
+	// Built is when the image was built, and Until when it is old enough.
+	Built, Until time.Time
+	// For is the update or the rollout that must end first.
+	For string
+}
+
 // Input has the facts about one machine manager.
 type Input struct {
 	Now  time.Time
@@ -108,6 +128,12 @@ type Input struct {
 	// Wanted image; WantedErr is why there is none.
 	Wanted    Image
 	WantedErr string
+	// Refused is why refit never writes the wanted image, empty if it may.
+	Refused string
+	// Rollback is the reason that Wanted is an earlier image, nil if a stream wants it.
+	// RollbackBlocked is why machines from it could not join.
+	Rollback        *Rollback
+	RollbackBlocked string
 	// Version of the object's machines, empty if it has none, and WantedVersion that the
 	// user asked for.
 	Version, WantedVersion string
@@ -116,9 +142,11 @@ type Input struct {
 	// NotUploaded: the wanted image is a file that the administrator must upload to the
 	// platform first.
 	NotUploaded bool
-	// TooFresh names the minimum-age rule that the wanted image does not meet yet, empty for
-	// none. Written now, the image would only block the next update.
-	TooFresh string
+	// MinimumAge of the wanted image. Written earlier, the image would block the next update.
+	MinimumAge MinimumAge
+	// Running is an update of the cluster's nodes, or a rollout of the object's machines, as
+	// Kind/name; empty for none.
+	Running string
 	// UserData is why the first-boot configuration does not work with the wanted image.
 	UserData string
 	// WindowOpen is false while mode Roll must wait.
@@ -138,11 +166,23 @@ type Decision struct {
 	// Version to write together with the image, empty for none.
 	Version              string
 	Reason, Message, Fix string
+	Wait                 Wait
 }
 
-// Decide returns the first decision that applies; without an objection refit writes.
+// Decide returns the first decision that applies; without an objection refit writes. A write
+// waits while an update or a rollout runs: a failure must not have two causes. A rollback does
+// not wait, because it may be the fix, unless it moves the version too.
 func Decide(in Input) Decision {
-	for _, ask := range []func(*Input) (Decision, bool){excluded, unwanted, moveVersion, alreadyWanted, newer, custom, notUploaded, tooFresh, ownedByOthers, observed, contested, userData} {
+	d := decide(in)
+	if in.Running == "" || d.Action != Write || in.Rollback != nil && d.Version == "" {
+		return d
+	}
+	return Decision{Action: Leave, State: d.State, Reason: reasonUpdateRuns, Message: fmt.Sprintf("it uses %s; refit writes %s when %s has ended", describeImage(in.Current), describeImage(in.Wanted), in.Running),
+		Fix: "wait until it has ended, or end it", Wait: Wait{For: in.Running}}
+}
+
+func decide(in Input) Decision {
+	for _, ask := range []func(*Input) (Decision, bool){excluded, unwanted, refused, moveVersion, alreadyWanted, newer, custom, rollbackTooOld, notUploaded, tooFresh, ownedByOthers, observed, contested, userData} {
 		if d, ok := ask(&in); ok {
 			return d
 		}
@@ -166,6 +206,20 @@ func unwanted(in *Input) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Action: Leave, State: Unknown, Reason: reasonUnknown, Message: in.WantedErr, Fix: "add what is missing to the policy, the stream or the object"}, true
+}
+
+// refused: refit never writes an image that the policy refuses, and reports one that is in use.
+func refused(in *Input) (Decision, bool) {
+	if in.Refused == "" {
+		return Decision{}, false
+	}
+	d := Decision{Action: Leave, State: Outdated, Reason: reasonRefused, Message: fmt.Sprintf("it uses %s; the policy refuses %s: %s", describeImage(in.Current), describeImage(in.Wanted), in.Refused),
+		Fix: "wait until the stream has a newer image, or correct spec.refused of the policy"}
+	if in.Same {
+		d.Message = fmt.Sprintf("it uses %s, which the policy refuses: %s", describeImage(in.Wanted), in.Refused)
+		d.Fix = "return to the previous image (refit bootimage rollback), or wait until the stream has a newer one"
+	}
+	return d, true
 }
 
 // moveVersion: mode Piggyback writes a requested version together with the image, also if
@@ -214,6 +268,10 @@ func alreadyWanted(in *Input) (Decision, bool) {
 	if !in.Same {
 		return Decision{}, false
 	}
+	if in.Rollback != nil {
+		return Decision{Action: Leave, State: Skipped, Reason: reasonRolledBack, Message: fmt.Sprintf("new machines start from %s again: %s. This lasts until the stream has a newer image", describeImage(in.Wanted), in.Rollback),
+			Fix: "nothing, or end it: refit bootimage rollback SOURCE --end"}, true
+	}
 	return Decision{Action: Leave, State: Current, Reason: reasonAsExpected, Message: "new machines start from the wanted image " + describeImage(in.Wanted)}, true
 }
 
@@ -227,25 +285,22 @@ func describeImage(i Image) string {
 	return i.Text
 }
 
-// newer: refit never replaces an image by an older one.
+// newer: refit never replaces an image by an older one, unless a person rolls it back.
 func newer(in *Input) (Decision, bool) {
-	for _, pair := range [][2]string{{in.Current.OS, in.Wanted.OS}, {in.Current.Release, in.Wanted.Release}} {
-		have, errH := componentversion.ParseOS(pair[0])
-		want, errW := componentversion.ParseOS(pair[1])
-		if errH != nil || errW != nil {
-			continue
-		}
-		c, err := have.Compare(want)
-		if err != nil {
-			continue
-		}
-		if c > 0 {
-			return Decision{Action: Leave, State: Skipped, Reason: reasonNewer, Message: fmt.Sprintf("its image %s is newer than %s, which the stream wants", describeImage(in.Current), describeImage(in.Wanted)),
-				Fix: "update the stream, or set the older image yourself"}, true
-		}
-		return Decision{}, false // the OS version decides; the release counts only without one
+	if c, ok := compareImages(in.Current, in.Wanted); !ok || c <= 0 || in.Rollback != nil {
+		return Decision{}, false
 	}
-	return Decision{}, false
+	return Decision{Action: Leave, State: Skipped, Reason: reasonNewer, Message: fmt.Sprintf("its image %s is newer than %s, which the stream wants", describeImage(in.Current), describeImage(in.Wanted)),
+		Fix: "update the stream, or set the older image yourself"}, true
+}
+
+// rollbackTooOld: refit does not roll back to an image whose machines could not join.
+func rollbackTooOld(in *Input) (Decision, bool) {
+	if in.Rollback == nil || in.RollbackBlocked == "" {
+		return Decision{}, false
+	}
+	return Decision{Action: Leave, State: Outdated, Reason: reasonTooOld, Message: fmt.Sprintf("%s; refit does not return to %s, because its machines could not join: %s", in.Rollback, describeImage(in.Wanted), in.RollbackBlocked),
+		Fix: "roll back to another image (refit bootimage list), or waive the rule in the policy (spec.skew.waivers)"}, true
 }
 
 func custom(in *Input) (Decision, bool) {
@@ -270,13 +325,30 @@ func notUploaded(in *Input) (Decision, bool) {
 		Fix: "run the commands that refit bootimage uploads prints"}, true
 }
 
-// tooFresh: refit neither writes nor proposes an image that a rule's minimum age excludes.
+// tooFresh: refit neither writes nor proposes an image before it has the minimum age. An image
+// whose age is not known never has it.
 func tooFresh(in *Input) (Decision, bool) {
-	if in.TooFresh == "" {
+	m := in.MinimumAge
+	until := m.Built.Add(m.Age)
+	if m.Age <= 0 || !m.Built.IsZero() && !in.Now.Before(until) {
 		return Decision{}, false
 	}
-	return Decision{Action: Leave, State: Outdated, Reason: reasonTooFresh, Message: fmt.Sprintf("it uses %s; refit does not write %s yet: %s", describeImage(in.Current), describeImage(in.Wanted), in.TooFresh),
-		Fix: "wait until the image is old enough, or waive the rule in the policy (spec.skew.waivers)"}, true
+	d := Decision{Action: Leave, State: Outdated, Reason: reasonTooFresh}
+	days := int(m.Age.Hours() / 24)
+	if m.Built.IsZero() {
+		d.Message = fmt.Sprintf("it uses %s; rule %s wants images of at least %d days, and the version of %s has no date", describeImage(in.Current), m.Rule, days, describeImage(in.Wanted))
+		d.Fix = "waive the rule for this image in the policy (spec.skew.waivers)"
+		return d, true
+	}
+	then := "refit writes it from "
+	if in.Mode == Observe || in.Mode == Propose {
+		then = "it is old enough from "
+	}
+	d.Wait = Wait{Built: m.Built, Until: until}
+	d.Message = fmt.Sprintf("it uses %s; %s was built on %s, and rule %s wants images of at least %d days: %s%s on", describeImage(in.Current), describeImage(in.Wanted),
+		m.Built.UTC().Format(time.DateOnly), m.Rule, days, then, until.UTC().Format(time.DateOnly))
+	d.Fix = "wait until then, or waive the rule in the policy (spec.skew.waivers)"
+	return d, true
 }
 
 func ownedByOthers(in *Input) (Decision, bool) {
@@ -343,6 +415,9 @@ func userData(in *Input) (Decision, bool) {
 
 func decideWrite(in *Input) Decision {
 	d := Decision{Action: Write, State: Outdated, Reason: reasonWritten, Message: fmt.Sprintf("%s is written instead of %s", describeImage(in.Wanted), describeImage(in.Current))}
+	if in.Rollback != nil {
+		d.Message += ": " + in.Rollback.String()
+	}
 	harmless := in.Effect == newMachines || in.Effect == drifts && in.DriftHeld
 	switch {
 	case in.Mode == Piggyback:

@@ -22,6 +22,63 @@ func pool(change func(*bootimage.Input)) bootimage.Input {
 	return in
 }
 
+const day = 24 * time.Hour
+
+// young is the age of an image that is one second too young.
+var young = bootimage.MinimumAge{Rule: "soak", Age: 30 * day, Built: now.Add(time.Second - 30*day)}
+
+// An image is written from the moment on at which it has the minimum age, and the wait names
+// that moment.
+func TestMinimumAge(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		age := time.Duration(rapid.Int64Range(0, int64(100*day)).Draw(rt, "minimum"))
+		built := now.Add(-time.Duration(rapid.Int64Range(int64(-10*day), int64(110*day)).Draw(rt, "age")))
+		d := bootimage.Decide(pool(func(i *bootimage.Input) { i.MinimumAge = bootimage.MinimumAge{Rule: "soak", Age: age, Built: built} }))
+		if enough := age == 0 || now.Sub(built) >= age; (d.Action == bootimage.Write) != enough {
+			rt.Fatalf("age %s of %s: %+v", now.Sub(built), age, d)
+		}
+		if d.Action == bootimage.Write {
+			return
+		}
+		then := bootimage.Decide(pool(func(i *bootimage.Input) {
+			i.Now, i.MinimumAge = d.Wait.Until, bootimage.MinimumAge{Rule: "soak", Age: age, Built: built}
+		}))
+		if !d.Wait.Until.After(now) || then.Action != bootimage.Write {
+			rt.Fatalf("the wait ends at %s: %+v", d.Wait.Until, then)
+		}
+	})
+}
+
+// While an update or a rollout runs, nothing is written but a rollback of the image alone.
+func TestNothingIsWrittenDuringAnUpdate(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		pick := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(rt, name) }
+		in := pool(func(i *bootimage.Input) {
+			i.Mode = pick("mode", bootimage.Observe, bootimage.NewMachinesOnly, bootimage.Piggyback, bootimage.Roll, bootimage.Propose)
+			i.Effect, i.Version, i.WantedVersion = pick("effect", "NewMachines", "Replaces"), "v1.35.4", pick("wanted", "", "v1.36.3")
+			i.Same, i.Owner, i.Refused = rapid.Bool().Draw(rt, "same"), pick("owner", "", "x"), pick("refused", "", "x")
+			if rapid.Bool().Draw(rt, "rollback") {
+				i.Rollback = &bootimage.Rollback{Rejected: i.Current}
+			}
+		})
+		idle := bootimage.Decide(in)
+		in.Running = "ClusterUpdate/to-1.36"
+		d := bootimage.Decide(in)
+		alone := in.Rollback != nil && idle.Version == ""
+		if idle.Action != bootimage.Write || alone {
+			if d != idle {
+				rt.Fatalf("only a write waits: %+v, without an update %+v", d, idle)
+			}
+			return
+		}
+		if d.Action != bootimage.Leave || d.Reason != "BootImageUpdateRunning" || d.Wait.For != in.Running || !strings.Contains(d.Message, in.Running) || d.State != idle.State {
+			rt.Fatalf("%+v", d)
+		}
+	})
+}
+
 // Every "no" has its word, every mode writes only what it may.
 func TestDecide(t *testing.T) {
 	t.Parallel()
@@ -37,20 +94,23 @@ func TestDecide(t *testing.T) {
 		"a custom image":                         {func(i *bootimage.Input) { i.Recognised = false }, "Leave Skipped BootImageCustom"},
 		"a custom image with consent":            {func(i *bootimage.Input) { i.Recognised, i.Adopt = false, true }, "Write Outdated BootImageWritten"},
 		"an object of another tool":              {func(i *bootimage.Input) { i.Owner = "argocd" }, "Suggest Skipped BootImageOwned"},
-		"it must soak first":                     {func(i *bootimage.Input) { i.TooFresh = "rule soak" }, "Leave Outdated BootImageTooFresh"},
-		"nothing is proposed that must soak":     {func(i *bootimage.Input) { i.TooFresh, i.Mode = "rule soak", bootimage.Propose }, "Leave Outdated BootImageTooFresh"},
+		"it is too young":                        {func(i *bootimage.Input) { i.MinimumAge = young }, "Leave Outdated BootImageTooFresh"},
+		"no image that is too young is proposed": {func(i *bootimage.Input) { i.MinimumAge, i.Mode = young, bootimage.Propose }, "Leave Outdated BootImageTooFresh"},
 		"nor written with a version": {func(i *bootimage.Input) {
-			i.TooFresh, i.Effect, i.Mode, i.Version, i.WantedVersion = "rule soak", "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3"
+			i.MinimumAge, i.Effect, i.Mode, i.Version, i.WantedVersion = young, "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3"
 		}, "Leave Outdated BootImageTooFresh"},
-		"an image that is there already soaked": {func(i *bootimage.Input) { i.TooFresh, i.Same = "rule soak", true }, "Leave Current AsExpected"},
-		"mode Observe":                          {func(i *bootimage.Input) { i.Mode = bootimage.Observe }, "Leave Outdated BootImageOutdated"},
-		"mode Propose":                          {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Suggest Outdated BootImageOutdated"},
-		"it would roll":                         {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated WouldReplaceMachines"},
-		"it may roll":                           {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Roll }, "Write Outdated BootImageWritten"},
-		"it may roll, later":                    {func(i *bootimage.Input) { i.Effect, i.Mode, i.WindowOpen = "Replaces", bootimage.Roll, false }, "Stage Outdated BootImageStaged"},
-		"a node class drifts":                   {func(i *bootimage.Input) { i.Effect = "Drifts" }, "Leave Outdated WouldReplaceMachines"},
-		"a node class whose drift is held":      {func(i *bootimage.Input) { i.Effect, i.DriftHeld = "Drifts", true }, "Write Outdated BootImageWritten"},
-		"a control plane waits for a version":   {func(i *bootimage.Input) { i.Effect, i.Mode, i.Version = "Replaces", bootimage.Piggyback, "v1.35.4" }, "Stage Outdated BootImageStaged"},
+		"an age that is not known":             {func(i *bootimage.Input) { i.MinimumAge = bootimage.MinimumAge{Rule: "soak", Age: time.Hour} }, "Leave Outdated BootImageTooFresh"},
+		"an image in use has no minimum age":   {func(i *bootimage.Input) { i.MinimumAge, i.Same = young, true }, "Leave Current AsExpected"},
+		"another tool's object waits as well":  {func(i *bootimage.Input) { i.MinimumAge, i.Owner = young, "argocd" }, "Leave Outdated BootImageTooFresh"},
+		"an image that is old enough on a day": {func(i *bootimage.Input) { i.MinimumAge = bootimage.MinimumAge{Age: day, Built: now.Add(-day)} }, "Write Outdated BootImageWritten"},
+		"mode Observe":                         {func(i *bootimage.Input) { i.Mode = bootimage.Observe }, "Leave Outdated BootImageOutdated"},
+		"mode Propose":                         {func(i *bootimage.Input) { i.Mode = bootimage.Propose }, "Suggest Outdated BootImageOutdated"},
+		"it would roll":                        {func(i *bootimage.Input) { i.Effect = "Replaces" }, "Leave Outdated WouldReplaceMachines"},
+		"it may roll":                          {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Roll }, "Write Outdated BootImageWritten"},
+		"it may roll, later":                   {func(i *bootimage.Input) { i.Effect, i.Mode, i.WindowOpen = "Replaces", bootimage.Roll, false }, "Stage Outdated BootImageStaged"},
+		"a node class drifts":                  {func(i *bootimage.Input) { i.Effect = "Drifts" }, "Leave Outdated WouldReplaceMachines"},
+		"a node class whose drift is held":     {func(i *bootimage.Input) { i.Effect, i.DriftHeld = "Drifts", true }, "Write Outdated BootImageWritten"},
+		"a control plane waits for a version":  {func(i *bootimage.Input) { i.Effect, i.Mode, i.Version = "Replaces", bootimage.Piggyback, "v1.35.4" }, "Stage Outdated BootImageStaged"},
 		"both in one write": {func(i *bootimage.Input) {
 			i.Effect, i.Mode, i.Version, i.WantedVersion = "Replaces", bootimage.Piggyback, "v1.35.4", "v1.36.3"
 		}, "Write Outdated BootImageWritten v1.36.3"},

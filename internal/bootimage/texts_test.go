@@ -43,7 +43,24 @@ func TestDecisionMessages(t *testing.T) {
 		{"custom", func(i *Input) { i.Recognised = false }},
 		{"custom, not named", func(i *Input) { i.Recognised, i.Current = false, Image{} }},
 		{"not uploaded", func(i *Input) { i.NotUploaded = true }},
-		{"too fresh", func(i *Input) { i.TooFresh = "rule soak" }},
+		{"too fresh", func(i *Input) { i.MinimumAge = MinimumAge{Rule: "soak", Age: 30 * 24 * h, Built: now.Add(-24 * h)} }},
+		{"too fresh, only observed", func(i *Input) {
+			i.Mode, i.MinimumAge = Observe, MinimumAge{Rule: "soak", Age: 30 * 24 * h, Built: now.Add(-24 * h)}
+		}},
+		{"too fresh, age not known", func(i *Input) { i.MinimumAge = MinimumAge{Rule: "soak", Age: 30 * 24 * h} }},
+		{"an update runs", func(i *Input) { i.Running = "ClusterUpdate/to-1.36" }},
+		{"refused", func(i *Input) { i.Refused = "it does not start" }},
+		{"refused, in use", func(i *Input) { i.Refused, i.Same = "it does not start", true }},
+		{"refused, and a version is wanted", func(i *Input) {
+			i.Mode, i.Refused, i.Same, i.WantedVersion = Piggyback, "it does not start", true, "v1.36.3"
+		}},
+		{"rolled back", func(i *Input) { i.Rollback, i.Current.OS = &Rollback{By: "ann", Rejected: i.Current}, "9.8.20260101-0" }},
+		{"rolled back, done", func(i *Input) { i.Rollback, i.Same = &Rollback{By: "ann", Rejected: Image{Text: "newer"}}, true }},
+		{"rolled back, too old", func(i *Input) {
+			i.Rollback, i.RollbackBlocked = &Rollback{By: "ann", Reason: "no disks", Rejected: i.Current}, "its image is of OS 8"
+		}},
+		{"rolled back, only observed", func(i *Input) { i.Mode, i.Rollback = Observe, &Rollback{By: "ann", Rejected: i.Current} }},
+		{"rolled back, replaces", func(i *Input) { i.Effect, i.Rollback = "Replaces", &Rollback{By: "ann", Rejected: i.Current} }},
 		{"owned", func(i *Input) { i.Owner = "argocd" }},
 		{"propose", func(i *Input) { i.Mode = Propose }},
 		{"observe", func(i *Input) { i.Mode = Observe }},

@@ -69,6 +69,9 @@ func SkewSource(s *v1alpha1.MachineSource) skew.Source {
 	}
 	if d := s.Spec.Declared; d != nil && (out.Mode != skew.Automatic || out.OS == "" && out.Release == "") {
 		out.Release, out.OS = d.Release, d.OS
+		if o := s.Status.OldestInstalled; o != nil {
+			out.Installed, out.InstalledNode = o.OS, o.Example
+		}
 	}
 	out.Unknown = unknownImage(s, out)
 	return out
@@ -88,12 +91,17 @@ func unknownImage(s *v1alpha1.MachineSource, v skew.Source) string {
 
 // EvaluateSkew returns the rules that a source violates at a target.
 func EvaluateSkew(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alpha1.SkewRule, target skew.Target, now time.Time) []skew.Finding {
+	return skew.Evaluate(SkewInput(s, p, rules, target, now))
+}
+
+// SkewInput converts a source with the rules of its streams and of its policy.
+func SkewInput(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, rules []v1alpha1.SkewRule, target skew.Target, now time.Time) skew.Input {
 	in := skew.Input{Source: SkewSource(s), Target: target, Rules: SkewRules(rules), Now: now}
 	if p != nil {
 		in.Rules = append(in.Rules, SkewRules(p.Spec.Skew.Rules)...)
 		in.Waivers = SkewWaivers(p.Spec.Skew.Waivers)
 	}
-	return skew.Evaluate(in)
+	return in
 }
 
 // StreamRelease is the release that a stream is for.
@@ -147,6 +155,8 @@ func SkewFix(s *v1alpha1.MachineSource) string {
 		return "declare the image that its nodes start from: kubectl edit machinesource " + s.Name
 	case s.Spec.Manager == nil:
 		return "update its image and declare it: kubectl edit machinesource " + s.Name
+	case s.Spec.Rollback != nil && s.Status.State == v1alpha1.SourceSkipped:
+		return "end its rollback: refit bootimage rollback " + s.Name + " --end"
 	case s.Status.State == v1alpha1.SourceSkipped, s.Status.State == v1alpha1.SourceContested:
 		return "write the wanted image yourself: refit bootimage diff " + s.Name
 	case s.Status.State == v1alpha1.SourceOutdated:

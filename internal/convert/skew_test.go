@@ -57,7 +57,11 @@ func TestSkewSource(t *testing.T) {
 		"a declaration that a node contradicts":      {said, v1alpha1.MachineSourceStatus{SkewMode: skew.Manual, Contradiction: "n was installed from x"}, "9.4.20250101-0", true},
 		"nothing was ever said":                      {nil, v1alpha1.MachineSourceStatus{}, "", false},
 	} {
+		tc.status.OldestInstalled = &v1alpha1.InstalledImage{OS: "9.2.20240101-0", Example: "n1"}
 		got := convert.SkewSource(&v1alpha1.MachineSource{Spec: v1alpha1.MachineSourceSpec{Declared: tc.declared}, Status: tc.status})
+		if byPerson := tc.declared != nil && got.OS == tc.declared.OS; (got.Installed == "9.2.20240101-0" && got.InstalledNode == "n1") != byPerson {
+			t.Errorf("%s: images of nodes count with a declaration only: %+v", name, got)
+		}
 		if got.OS != tc.os || (got.Unknown != "") != tc.unknown {
 			t.Errorf("%s: %+v", name, got)
 		}

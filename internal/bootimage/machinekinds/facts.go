@@ -27,6 +27,8 @@ type Facts struct {
 	PartOf string
 	// Deleting: it has a deletion timestamp.
 	Deleting bool
+	// RollingOut: its machines are being replaced.
+	RollingOut bool
 }
 
 // Facts reads an object of the manager's kind.
@@ -41,7 +43,28 @@ func (t *Table) Facts(m *Manager, o map[string]any) Facts {
 	f.Architecture, f.ArchitectureErr = architecture(m, o)
 	f.Excluded = excluded(o, m.Exclude)
 	f.Owner, f.PartOf = t.owner(m, o)
+	f.RollingOut = f.Effect == Replaces && rollingOut(m, o)
 	return f
+}
+
+// rollingOut reports whether an object's controller replaces machines, or has not seen the last
+// change yet. An object that reports neither is not rolling out.
+func rollingOut(m *Manager, o map[string]any) bool {
+	if seen := Lookup(o, "status.observedGeneration"); len(m.UpToDate) > 0 && seen != "" && seen != Lookup(o, "metadata.generation") {
+		return true
+	}
+	for _, at := range m.RollingOut {
+		if Lookup(o, at) == "True" {
+			return true
+		}
+	}
+	for _, at := range m.UpToDate {
+		if n := Lookup(o, at); n != "" {
+			all := Lookup(o, "status.replicas")
+			return all != "" && n != all
+		}
+	}
+	return false
 }
 
 func effect(o map[string]any, when []Effect, otherwise string) string {

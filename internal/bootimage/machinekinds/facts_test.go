@@ -65,6 +65,35 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// A rollout is seen by its counts and its condition, in each version of Cluster API. Machines
+// that stay by OnDelete are no rollout.
+func TestRollingOut(t *testing.T) {
+	t.Parallel()
+	table := machinekinds.BuiltIn()
+	for name, tc := range map[string]struct {
+		group, kind, object string
+		want                bool
+	}{
+		"nothing is reported":            {capi, "MachineDeployment", `{metadata: {generation: 3}}`, false},
+		"all machines are up to date":    {capi, "MachineDeployment", `{metadata: {generation: 3}, status: {observedGeneration: 3, replicas: 3, upToDateReplicas: 3}}`, false},
+		"one is not":                     {capi, "MachineDeployment", `{metadata: {generation: 3}, status: {observedGeneration: 3, replicas: 3, upToDateReplicas: 2}}`, true},
+		"none is":                        {capi, "MachineDeployment", `{status: {replicas: 3, upToDateReplicas: 0}}`, true},
+		"no machine":                     {capi, "MachineDeployment", `{status: {replicas: 0, upToDateReplicas: 0}}`, false},
+		"in an earlier version":          {capi, "MachineDeployment", `{status: {replicas: 3, updatedReplicas: 2}}`, true},
+		"by the condition":               {capi, "MachineDeployment", `{status: {conditions: [{type: Ready, status: "True"}, {type: RollingOut, status: "True"}]}}`, true},
+		"the condition has ended":        {capi, "MachineDeployment", `{status: {conditions: [{type: RollingOut, status: "False"}]}}`, false},
+		"by the condition, v1beta1":      {capi, "Cluster", `{status: {v1beta2: {conditions: [{type: RollingOut, status: "True"}]}}}`, true},
+		"the last change is not seen":    {"controlplane." + capi, "KubeadmControlPlane", `{metadata: {generation: 4}, status: {observedGeneration: 3, replicas: 3, upToDateReplicas: 3}}`, true},
+		"OnDelete leaves machines alone": {capi, "MachineDeployment", `{spec: {rollout: {strategy: {type: OnDelete}}}, status: {replicas: 3, upToDateReplicas: 1, conditions: [{type: RollingOut, status: "True"}]}}`, false},
+		"a set replaces nothing":         {capi, "MachineSet", `{metadata: {generation: 4}, status: {observedGeneration: 3, replicas: 3}}`, false},
+		"a control-plane set":            {openshift, "ControlPlaneMachineSet", `{status: {replicas: 3, updatedReplicas: 1}}`, true},
+	} {
+		if got := table.Facts(table.Manager(tc.group, tc.kind), object(t, tc.object)).RollingOut; got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // Where the image of each manager is.
 func TestHolder(t *testing.T) {
 	t.Parallel()

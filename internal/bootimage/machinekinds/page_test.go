@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 		}
 		b.WriteString("| " + m.Kind + "." + m.Group + " | " + where + " | " + code(m.Version) + " | " + m.Effect + " | " + effects(m.Effects) + " | " + exclusions(m.Exclude) + " | " + m.Schema + " |\n")
 	}
-	b.WriteString("\n`Replaces`: running machines are replaced, so refit writes only in mode Roll, or with the next version (Piggyback). `Drifts`: the same,\nunless every NodePool blocks drift. `NewMachines`: running machines stay.\n\n" +
+	b.WriteString("\n`Replaces`: running machines are replaced, so refit writes only in mode Roll, or with the next version (Piggyback). `Drifts`: the same,\nunless every NodePool blocks drift. `NewMachines`: running machines stay. While machines\nof an object are being replaced, refit does not write it (BootImageUpdateRunning): `upToDate` and `rollingOut` of a row are the paths that show it.\n\n" +
 		"## Where the image is\n\n| kind | platform | what is written, from which attribute of the stream's image | region | changed or cloned | left alone | written from |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, k := range machinekinds.BuiltIn().Images {
 		how := "changed"

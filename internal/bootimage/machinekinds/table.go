@@ -61,6 +61,11 @@ type Manager struct {
 	OSStream string `json:"osStream,omitempty"`
 	// Cluster are paths of the name of the Cluster that it is of, in its namespace.
 	Cluster []string `json:"cluster,omitempty"`
+	// UpToDate are paths of the number of machines that a rollout has reached; the first with
+	// a value is compared with status.replicas. RollingOut are paths that are True
+	// during a rollout.
+	UpToDate   []string `json:"upToDate,omitempty"`
+	RollingOut []string `json:"rollingOut,omitempty"`
 	// Exclude objects that are none of ours on purpose.
 	Exclude []Exclusion `json:"exclude,omitempty"`
 	// Nodes is how the node of one of its machines is known: see Facts.
@@ -223,7 +228,7 @@ func (m *Manager) check() error {
 	if m.Kind == "" || len(m.Versions) == 0 || m.Schema == "" {
 		return fmt.Errorf("kind, versions and schema are needed")
 	}
-	paths := slices.Concat(m.Template, m.Architecture, m.Cluster, []string{m.Embedded, m.Version, m.OSStream})
+	paths := slices.Concat(m.Template, m.Architecture, m.Cluster, m.UpToDate, m.RollingOut, []string{m.Embedded, m.Version, m.OSStream})
 	return checkAll(paths, m.Effects, m.Effect, m.Exclude, true)
 }
 

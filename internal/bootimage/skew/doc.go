@@ -9,8 +9,11 @@
 // Rules are data. A stream has the limits of its release, a policy adds its own, and every
 // rule that matches the target must hold.
 //
-// Inputs: Source, Target, rules, waivers, now. Outputs: findings, the oldest
-// image. Callers: internal/controller/bootimages, `refit bootimage check`.
+// The older image counts: of the release that is stated and the one that the OS version
+// contains, and of the declared image and those that nodes were installed from since then.
+//
+// Inputs: Source, Target, rules, waivers, now. Outputs: findings, the minimum
+// age. Callers: internal/controller/bootimages, `refit bootimage check`.
 //
 //	fs := skew.Evaluate(skew.Input{Source: s, Target: skew.Target{Kubernetes: "1.37.0"}, Rules: rules, Now: now})
 //	skew.Blocks(fs)

@@ -29,6 +29,9 @@ type Source struct {
 	Release, OS string
 	// Unknown is why the image is not known: custom, excluded. Empty if it is known.
 	Unknown string
+	// Installed is the oldest OS version that a node was installed from since the image was
+	// declared, InstalledNode is that node; empty if not known.
+	Installed, InstalledNode string
 	// Published is when the image was published, zero if not known.
 	Published time.Time
 	// OSStream of its machines, empty for the default one.
@@ -152,6 +155,29 @@ func Evaluate(in Input) []Finding {
 	return j.findings
 }
 
+// MinimumAge is how old a rule requires an image to be.
+type MinimumAge struct {
+	Rule string
+	// Age is zero without such a rule.
+	Age time.Duration
+	// Built is when the image was published or built, zero if that is not known.
+	Built time.Time
+}
+
+// RequiredAge returns the highest minimum age that a rule without a waiver requires of the
+// image.
+func RequiredAge(in Input) MinimumAge {
+	j := checker{in: in}
+	j.parseVersions()
+	out := MinimumAge{}
+	for _, r := range in.Rules {
+		if r.MinAge > out.Age && matches(r, in.Target) && in.waiver(r.Name) == "" {
+			out = MinimumAge{Rule: r.Name, Age: r.MinAge, Built: j.built()}
+		}
+	}
+	return out
+}
+
 // Blocks reports whether one of the findings is not waived.
 func Blocks(fs []Finding) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Waived == "" })
@@ -190,7 +216,9 @@ type checker struct {
 	in                Input
 	release, os       componentversion.OSVersion
 	releaseErr, osErr error
-	findings          []Finding
+	// installed: release and os are those of a node, not the stated ones.
+	installed bool
+	findings  []Finding
 }
 
 func (j *checker) parseVersions() {
@@ -202,11 +230,52 @@ func (j *checker) parseVersions() {
 		j.releaseErr, j.osErr = err, err
 		return
 	}
-	if s.Release == "" && j.osErr == nil {
-		if r, ok := j.os.Release(); ok { // versions of legacy RHEL CoreOS contain the release
-			j.release, j.releaseErr = r, nil
-		}
+	j.countOwnRelease()
+	j.countInstalled()
+}
+
+// countOwnRelease: versions of legacy RHEL CoreOS contain the minor version of the release of
+// the image. It counts if it is older than the stated one.
+func (j *checker) countOwnRelease() {
+	own, ok := j.os.Release()
+	if j.osErr == nil && ok && (j.in.Source.Release == "" || j.releaseErr == nil && isOlderMinor(own, j.release)) {
+		j.release, j.releaseErr = own, nil
 	}
+}
+
+// countInstalled: if a node was installed from an older image than the stated one, that image
+// counts. Its release is known only if its OS version contains one.
+func (j *checker) countInstalled() {
+	v, err := componentversion.ParseOS(j.in.Source.Installed)
+	if err != nil || j.osErr == nil && !isOlder(v, j.os) {
+		return
+	}
+	own, ok := v.Release()
+	switch {
+	case ok && (j.in.Source.Release == "" || j.releaseErr == nil && isOlderMinor(own, j.release)):
+		j.release, j.releaseErr = own, nil
+	case !ok && j.osErr == nil: // the stated release is that of a newer image
+		j.releaseErr = fmt.Errorf("the release of OS %s is not known", v)
+	}
+	j.os, j.osErr, j.installed = v, nil, true
+}
+
+// isOlder reports whether a is older than b; versions that cannot be compared are not.
+func isOlder(a, b componentversion.OSVersion) bool {
+	c, err := a.Compare(b)
+	return err == nil && c < 0
+}
+
+func isOlderMinor(a, b componentversion.OSVersion) bool {
+	return isOlder(a, b) && a.MajorMinor() != b.MajorMinor()
+}
+
+// image names the image that counts.
+func (j *checker) image() string {
+	if j.installed && j.in.Source.InstalledNode != "" {
+		return "the image that node " + j.in.Source.InstalledNode + " was installed from"
+	}
+	return "its image"
 }
 
 func (j *checker) describeUnknown() string {
@@ -292,7 +361,7 @@ func (j *checker) requireAtLeast(r Rule, what string, have componentversion.OSVe
 	case err != nil:
 		j.addFinding(r.Name, Unknown, "%v", err)
 	case c < 0:
-		j.addFinding(r.Name, TooOld, "its image is of %s %s, at least %s is wanted%s", what, have, want, reasonSuffix(r))
+		j.addFinding(r.Name, TooOld, "%s is of %s %s, at least %s is wanted%s", j.image(), what, have, want, reasonSuffix(r))
 	}
 }
 
@@ -334,7 +403,7 @@ func (j *checker) checkMinors(r Rule) {
 		return
 	}
 	if behind := t.Minor - j.release.Minor; behind > *r.MinorsBehind {
-		j.addFinding(r.Name, TooOld, "its image is of release %s, %d minor versions behind %s; at most %d are wanted%s", j.release, behind, t.MajorMinor(), *r.MinorsBehind, reasonSuffix(r))
+		j.addFinding(r.Name, TooOld, "%s is of release %s, %d minor versions behind %s; at most %d are wanted%s", j.image(), j.release, behind, t.MajorMinor(), *r.MinorsBehind, reasonSuffix(r))
 	}
 }
 
@@ -356,15 +425,20 @@ func (j *checker) checkMajors(r Rule) {
 		return
 	}
 	if step := t.Major - j.os.Major; step > *r.MajorSteps || -step > *r.MajorSteps {
-		j.addFinding(r.Name, Step, "its image is of OS %d, the target's is %d; at most %d major step(s) are possible%s", j.os.Major, t.Major, *r.MajorSteps, reasonSuffix(r))
+		j.addFinding(r.Name, Step, "%s is of OS %d, the target's is %d; at most %d major step(s) are possible%s", j.image(), j.os.Major, t.Major, *r.MajorSteps, reasonSuffix(r))
 	}
 }
 
-func (j *checker) checkAge(r Rule) {
-	at := j.in.Source.Published
-	if at.IsZero() && j.osErr == nil {
-		at = j.os.Built
+// built returns when the image was published, else the day in its OS version.
+func (j *checker) built() time.Time {
+	if at := j.in.Source.Published; !at.IsZero() || j.osErr != nil {
+		return at
 	}
+	return j.os.Built
+}
+
+func (j *checker) checkAge(r Rule) {
+	at := j.built()
 	if at.IsZero() {
 		kind := Unknown
 		if r.MinAge > 0 {
@@ -404,21 +478,24 @@ func (j *checker) checkIncompatible(r Rule) {
 	j.addFinding(r.Name, Breaks, "%s does not work at the target%s", strings.Join(facts, ", "), reasonSuffix(r))
 }
 
-// applyWaivers marks waived findings. An expired waiver and one without a reason do not count.
 func (j *checker) applyWaivers() {
 	for i := range j.findings {
-		f := &j.findings[i]
-		if j.in.Source.Mode == None {
-			f.Waived = "the administrator accepted the risk: skew is not enforced for this source"
-			continue
-		}
-		for _, w := range j.in.Waivers {
-			if covers(w, j.in.Source.Name, f.Rule) && j.in.Now.Before(w.Until) && strings.TrimSpace(w.Reason) != "" {
-				f.Waived = "until " + w.Until.UTC().Format(time.RFC3339) + ": " + w.Reason
-				break
-			}
+		j.findings[i].Waived = j.in.waiver(j.findings[i].Rule)
+	}
+}
+
+// waiver returns why a rule does not block, empty if it does. An expired waiver and one without
+// a reason do not count.
+func (in Input) waiver(rule string) string {
+	if in.Source.Mode == None {
+		return "the administrator accepted the risk: skew is not enforced for this source"
+	}
+	for _, w := range in.Waivers {
+		if covers(w, in.Source.Name, rule) && in.Now.Before(w.Until) && strings.TrimSpace(w.Reason) != "" {
+			return "until " + w.Until.UTC().Format(time.RFC3339) + ": " + w.Reason
 		}
 	}
+	return ""
 }
 
 func covers(w Waiver, source, rule string) bool {

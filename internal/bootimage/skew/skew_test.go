@@ -99,6 +99,39 @@ func say(fs []skew.Finding) string {
 	return strings.Join(out, ", ")
 }
 
+// The highest minimum age counts, of the rules that apply and that no waiver covers.
+func TestRequiredAge(t *testing.T) {
+	t.Parallel()
+	const d = 24 * time.Hour
+	built := time.Date(2025, 10, 23, 0, 0, 0, 0, time.UTC)
+	week, month := skew.Rule{Name: "week", MinAge: 7 * d}, skew.Rule{Name: "month", Targets: []string{"1.36"}, MinAge: 30 * d}
+	waiver := func(rule string) []skew.Waiver {
+		return []skew.Waiver{{Source: "p", Rule: rule, Reason: "urgent", Until: now.Add(time.Hour)}}
+	}
+	for name, tc := range map[string]struct {
+		os, target string
+		mode       string
+		rules      []skew.Rule
+		waivers    []skew.Waiver
+		want       skew.MinimumAge
+	}{
+		"no rule":                     {"9.6.20251023-0", "1.36.3", "", []skew.Rule{{Name: "max", MaxAge: d}}, nil, skew.MinimumAge{}},
+		"the highest":                 {"9.6.20251023-0", "1.36.3", "", []skew.Rule{week, month}, nil, skew.MinimumAge{Rule: "month", Age: 30 * d, Built: built}},
+		"in any order":                {"9.6.20251023-0", "1.36.3", "", []skew.Rule{month, week}, nil, skew.MinimumAge{Rule: "month", Age: 30 * d, Built: built}},
+		"of another target":           {"9.6.20251023-0", "1.37.0", "", []skew.Rule{week, month}, nil, skew.MinimumAge{Rule: "week", Age: 7 * d, Built: built}},
+		"waived":                      {"9.6.20251023-0", "1.36.3", "", []skew.Rule{week, month}, waiver("month"), skew.MinimumAge{Rule: "week", Age: 7 * d, Built: built}},
+		"all waived":                  {"9.6.20251023-0", "1.36.3", "", []skew.Rule{week, month}, waiver(""), skew.MinimumAge{}},
+		"the risk is accepted":        {"9.6.20251023-0", "1.36.3", skew.None, []skew.Rule{week}, nil, skew.MinimumAge{}},
+		"a version without a date":    {"3815.2.0", "1.36.3", "", []skew.Rule{week}, nil, skew.MinimumAge{Rule: "week", Age: 7 * d}},
+		"a version that is not known": {"golden", "1.36.3", "", []skew.Rule{week}, nil, skew.MinimumAge{Rule: "week", Age: 7 * d}},
+	} {
+		got := skew.RequiredAge(skew.Input{Source: skew.Source{Name: "p", Mode: tc.mode, OS: tc.os}, Target: skew.Target{Kubernetes: tc.target}, Rules: tc.rules, Waivers: tc.waivers, Now: now})
+		if got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
 // A8: a version that cannot be read is Unknown and a violation, unless waived.
 func TestA8UnparseableVersionIsAViolationUnlessWaived(t *testing.T) {
 	t.Parallel()

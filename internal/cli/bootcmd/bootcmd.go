@@ -22,7 +22,7 @@ import (
 // New returns the command.
 func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "Inspect the boot images of new machines"}
-	c.AddCommand(newStatus(a), newCheck(a), newDiff(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
+	c.AddCommand(newStatus(a), newList(a), newCheck(a), newDiff(a), newRollback(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c
 }
 
@@ -112,6 +112,8 @@ type Source struct {
 	SkewReason      string                    `json:"skewReason,omitempty"`
 	Skew            string                    `json:"skew,omitempty"`
 	Written         *time.Time                `json:"written,omitempty"`
+	// Wait of the wanted image, if refit writes it later.
+	Wait *v1alpha1.BootImageWait `json:"wait,omitempty"`
 	// Nodes counts the nodes installed from it, Joining the machines without a node
 	// yet, Refused those that did not join because of their boot image.
 	Nodes   int32                     `json:"nodes,omitempty"`
@@ -199,7 +201,7 @@ func sourceView(m *v1alpha1.MachineSource) Source {
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionNewEnough); c != nil {
 		v.NewEnough, v.SkewReason, v.Skew = c.Status == "True", c.Reason, c.Message
 	}
-	v.Nodes, v.Joining, v.Refused, v.Machines = st.Nodes, st.Joining, st.Refused, st.Machines
+	v.Nodes, v.Joining, v.Refused, v.Machines, v.Wait = st.Nodes, st.Joining, st.Refused, st.Machines, st.Wait
 	v.describeAges()
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionAuthority); c != nil && st.Authority != nil {
 		v.Authority = &Authority{Secret: st.Authority.Secret, Trusted: c.Status == "True", Reason: c.Reason, Message: c.Message}

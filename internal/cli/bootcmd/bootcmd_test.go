@@ -80,6 +80,21 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A source whose policy was deleted is no pass until a person decides.
+func TestCheckAfterDeletion(t *testing.T) {
+	t.Parallel()
+	m := v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Status: v1alpha1.MachineSourceStatus{SkewMode: "Manual", Referenced: &v1alpha1.BootImage{Image: "a", OS: "9.6.20251023-0"}}}
+	m.Status.PolicyDeleted = &v1alpha1.DeletedPolicy{Name: "gone"}
+	v := (&site{sources: []v1alpha1.MachineSource{m}}).check("1.37.0", time.Now())
+	if v.OK || v.Blocked != 1 || len(v.Findings) != 1 || !strings.Contains(v.Findings[0].Message, "BootImagePolicy gone was deleted") || !strings.Contains(v.Findings[0].Fix, "kubectl patch machinesource s") {
+		t.Errorf("%+v", v)
+	}
+	m.Spec.Skew = "Manual"
+	if v = (&site{sources: []v1alpha1.MachineSource{m}}).check("1.37.0", time.Now()); !v.OK || len(v.Findings) != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	out, code := run(t, "status", "--from", dump)
@@ -113,6 +128,23 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// The age of an image that waits is counted in days from now on.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	built, until := metav1.NewTime(at.Add(-12*24*time.Hour)), metav1.NewTime(at.Add(17*24*time.Hour+time.Minute))
+	v := sourceView(&v1alpha1.MachineSource{Status: v1alpha1.MachineSourceStatus{Wait: &v1alpha1.BootImageWait{Reason: v1alpha1.ReasonBootImageTooFresh, Image: "ami-1", OS: "9.6.1", Built: &built, Until: &until}}})
+	if got, want := strings.Join(v.describeState(false, at), "|"), "image 9.6.1 is 12 days old; it waits for 18 days more, until 2026-12-07"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := v.describeWait(at.Add(30 * 24 * time.Hour)); !strings.Contains(got, "for 0 days more") {
+		t.Error(got)
+	}
+	if got := (&Source{}).describeWait(at); got != "" {
+		t.Error(got)
+	}
+}
+
 // What is printed is what an operator of Prometheus applies.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
@@ -134,6 +166,100 @@ func TestDiff(t *testing.T) {
 	}
 	if out, code = run(t, "diff", "missing", "--from", dump); code != console.ExitUsage || !strings.Contains(out, "refit bootimage status lists all") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// The newest write is first; what is in use, rolled back, rejected or refused is marked.
+func TestList(t *testing.T) {
+	t.Parallel()
+	out, code := run(t, "list", "--from", dump)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for n, parts := range [][]string{
+		{"WRITTEN", "SOURCE", "BY"},
+		{"2026-11-02T08:00:00Z", "machinedeployment.default.workers", "ami-133 (8.9.20230701-0)", "ami-134 (8.10.20240101-0)", "ann", "in use, rollback (no disks)"},
+		{"2026-11-01T08:00:00Z", "machinedeployment.default.fresh", "ami-136", "BootImagePolicy/all", "in use"},
+		{"2026-10-01T08:00:00Z", "ami-135", "refused (its disks are read-only)"},
+		{},
+		{"machinedeployment.default.workers: ann rejected ami-133 (8.9.20230701-0) for ami-134 (no disks). End it: refit bootimage rollback machinedeployment.default.workers --end"},
+	} {
+		for _, p := range parts {
+			if n >= len(lines) || !strings.Contains(lines[n], p) {
+				t.Fatalf("line %d: want %q in\n%s", n, p, out)
+			}
+		}
+	}
+	if code != console.ExitOK {
+		t.Error(code)
+	}
+	out, _ = run(t, "list", "machinedeployment.default.fresh", "--from", dump, "-o", "json")
+	var v History
+	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Items) != 2 || len(v.Rejected) != 0 || v.Items[0].To != "ami-136" || !v.Items[0].InUse || v.Items[1].InUse {
+		t.Error(err, out)
+	}
+	if out, code = run(t, "list", "pxe", "--from", dump); code != console.ExitOK || !strings.Contains(out, "no boot image yet") {
+		t.Errorf("%d %s", code, out)
+	}
+	if out, code = run(t, "list", "missing", "--from", dump); code != console.ExitUsage || !strings.Contains(out, "refit bootimage status lists all") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+// A rollback is recorded with its image, its person and its reason, or refused with the way out.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	wrote := []v1alpha1.BootImageWrite{{From: "a", FromOS: "9.2.20240101-0", To: "b", OS: "9.4.20250101-0"}, {From: "b", FromOS: "9.4.20250101-0", To: "c", OS: "9.6.20251023-0"}}
+	source := func(name, uses string, mode v1alpha1.BootImageMode, history ...v1alpha1.BootImageWrite) *v1alpha1.MachineSource {
+		return &v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MachineSourceSpec{Manager: &v1alpha1.MachineManager{Kind: "MachineDeployment"}},
+			Status: v1alpha1.MachineSourceStatus{Policy: "p", Mode: mode, Referenced: &v1alpha1.BootImage{Image: uses, OS: "9.6.20251023-0"}, History: history}}
+	}
+	ctx, at := context.Background(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	cl := fake.NewClientBuilder().WithScheme(scheme).WithObjects(source("s", "c", "NewMachinesOnly", wrote...), source("watched", "c", "Observe", wrote...), source("new", "c", "NewMachinesOnly"),
+		&v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: "unknown"}},
+		&v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.BootImagePolicySpec{Refused: []v1alpha1.RefusedImage{{Image: "a", Reason: "expired"}}}}).Build()
+	for _, tc := range []struct {
+		q    rollbackRequest
+		code int
+		want string
+	}{
+		{rollbackRequest{source: "none"}, console.ExitUsage, "refit bootimage status lists all"},
+		{rollbackRequest{source: "unknown"}, console.ExitBlocked, "its image is not known yet"},
+		{rollbackRequest{source: "new"}, console.ExitBlocked, "there is no previous one; refit bootimage list new"},
+		{rollbackRequest{source: "s", to: "x"}, console.ExitBlocked, `no image "x"`},
+		{rollbackRequest{source: "s", to: "a"}, console.ExitBlocked, "refuses image a: expired"},
+		{rollbackRequest{source: "s", end: true}, console.ExitBlocked, "has no rollback"},
+		{rollbackRequest{source: "watched"}, console.ExitOK, "mode Observe writes nothing: write b yourself (refit bootimage diff watched)"},
+		{rollbackRequest{source: "s", reason: "no disks", by: "ann", at: at}, console.ExitOK, "c is rejected; new machines start from b again"},
+	} {
+		got, err := rollBack(ctx, cl, tc.q)
+		if err != nil {
+			got = err.Error()
+		}
+		if console.ExitCode(err) != tc.code || !strings.Contains(got, tc.want) {
+			t.Errorf("%+v: %d %q, want %q", tc.q, console.ExitCode(err), got, tc.want)
+		}
+	}
+	var s v1alpha1.MachineSource
+	if err := cl.Get(ctx, client.ObjectKey{Name: "s"}, &s); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.Spec.Rollback; r == nil || r.To != "b" || r.Rejected.Image != "c" || r.Rejected.OS != "9.6.20251023-0" || r.By != "ann" || r.Reason != "no disks" || !r.At.Time.Equal(at) {
+		t.Fatalf("%+v", r)
+	}
+	if _, err := rollBack(ctx, cl, rollbackRequest{source: "s", end: true}); err != nil {
+		t.Fatal(err)
+	}
+	var after v1alpha1.MachineSource
+	if err := cl.Get(ctx, client.ObjectKey{Name: "s"}, &after); err != nil || after.Spec.Rollback != nil {
+		t.Errorf("%v %+v", err, after.Spec.Rollback)
+	}
+	for _, args := range [][]string{{"rollback"}, {"rollback", "s", "--end", "--to", "b"}} {
+		if out, code := run(t, args...); code == console.ExitOK {
+			t.Errorf("%v: %s", args, out)
+		}
 	}
 }
 

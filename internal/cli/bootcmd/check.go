@@ -112,7 +112,11 @@ func (s *site) check(target string, now time.Time) Check {
 			}
 			v.Findings = append(v.Findings, one)
 		}
-		if skew.Blocks(fs) {
+		deleted := convert.DeletedPolicy(m, func(name string) bool { return s.policy(name) != nil })
+		if deleted != "" {
+			v.Findings = append(v.Findings, Finding{Source: m.Name, Rule: "policy", Kind: v1alpha1.ReasonBootImagePolicyDeleted, Message: "BootImagePolicy " + deleted + " was deleted, and no rule checks its image", Fix: convert.DeletedPolicyFix(m.Name)})
+		}
+		if skew.Blocks(fs) || deleted != "" {
 			v.OK = false
 			v.Blocked++
 		}

@@ -58,23 +58,31 @@ Commit it to the origin of the object.`,
 	return c
 }
 
+// selected returns the source that a command names, all of them without a name.
+func (s *site) selected(args []string) (out []*v1alpha1.MachineSource, err error) {
+	for i := range s.sources {
+		if m := &s.sources[i]; len(args) == 0 || m.Name == args[0] {
+			out = append(out, m)
+		}
+	}
+	if len(args) > 0 && len(out) == 0 {
+		err = console.UsageErrorf("MachineSource %s not found: refit bootimage status lists all", args[0])
+	}
+	return out, err
+}
+
 func (s *site) proposals(args []string) (Proposals, error) {
 	v := Proposals{APIVersion: "refit.dev/bootimageproposals/v1", Kind: "BootImageProposals", Items: []Proposal{}}
-	found := len(args) == 0
-	for i := range s.sources {
-		m := &s.sources[i]
-		if len(args) == 1 && m.Name != args[0] {
-			continue
-		}
-		found = true
+	sources, err := s.selected(args)
+	if err != nil {
+		return v, err
+	}
+	for _, m := range sources {
 		if m.Status.Proposal == "" || m.Spec.Manager == nil {
 			continue
 		}
 		v.Items = append(v.Items, Proposal{Source: m.Name, Namespace: m.Spec.Manager.Namespace, Object: m.Status.ProposalObject,
 			Manager: m.Spec.Manager.Kind + "/" + m.Spec.Manager.Name, Patch: json.RawMessage(m.Status.Proposal)})
-	}
-	if !found {
-		return v, console.UsageError(fmt.Errorf("MachineSource %s not found: refit bootimage status lists all", args[0]))
 	}
 	return v, nil
 }

@@ -1,7 +1,9 @@
 package bootcmd
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -46,7 +48,7 @@ func age(at *time.Time, now time.Time) string {
 // describeState returns the sentences below a source's line: faults first, then, with all,
 // facts about its machines.
 func (s *Source) describeState(wide bool, now time.Time) []string {
-	out := s.problems()
+	out := s.problems(now)
 	if !wide {
 		return out
 	}
@@ -63,10 +65,13 @@ func (s *Source) describeState(wide bool, now time.Time) []string {
 }
 
 // problems returns the faults that a user must fix or know.
-func (s *Source) problems() []string {
+func (s *Source) problems(now time.Time) []string {
 	var out []string
 	if s.State != v1alpha1.SourceCurrent && s.Message != "" {
 		out = append(out, s.Message)
+	}
+	if waits := s.describeWait(now); waits != "" {
+		out = append(out, waits)
 	}
 	if !s.NewEnough && s.Skew != "" {
 		out = append(out, "new enough? "+s.Skew)
@@ -80,6 +85,17 @@ func (s *Source) problems() []string {
 		out = append(out, "new machines do not trust their server: "+s.Authority.Message)
 	}
 	return out
+}
+
+// describeWait returns how old the image is that waits, and for how long it still waits.
+func (s *Source) describeWait(now time.Time) string {
+	w := s.Wait
+	if w == nil || w.Built == nil || w.Until == nil {
+		return ""
+	}
+	left := max(0, int(math.Ceil(w.Until.Sub(now).Hours()/24)))
+	return fmt.Sprintf("image %s is %s old; it waits for %s more, until %s", cmp.Or(w.OS, w.Image), text.Count(int(now.Sub(w.Built.Time).Hours()/24), "day"),
+		text.Count(left, "day"), w.Until.UTC().Format(time.DateOnly))
 }
 
 func (s *Source) describeCounts(now time.Time) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
 const (
@@ -116,11 +118,23 @@ func (s *site) namespace(name string) {
 	s.make("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}")
 }
 
-// end takes a policy away so that the next story stands alone.
+// end takes a policy away and decides about its sources, so that the next story stands alone.
 func (s *site) end(policy string) {
 	s.t.Helper()
 	if err := s.admin.Delete(context.Background(), &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: policy}}); err != nil {
 		s.t.Fatal(err)
+	}
+	var all v1alpha1.MachineSourceList
+	if err := s.admin.List(context.Background(), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	for i := range all.Items {
+		if o := &all.Items[i]; o.Spec.Skew == "" && o.Spec.Manager != nil {
+			o.Spec.Skew = "None"
+			if err := s.admin.Update(context.Background(), o); err != nil {
+				s.t.Fatal(err)
+			}
+		}
 	}
 }
 
@@ -151,6 +165,11 @@ func TestBootImages(t *testing.T) {
 		{"A11 a first-boot configuration is converted before the image, or the image stays", testUserData},
 		{"A12 the target's policy keeps a minor version back, a patch passes", testTargetBlocked},
 		{"an image that must be out for some days is written after them", testSoak},
+		{"a policy that is deleted leaves a decision to a person", testPolicyDeleted},
+		{"nothing is written while an update or a rollout runs", testUpdateRuns},
+		{"an image is rolled back, stays rejected, and a newer one follows", testRollback},
+		{"an image that the policy refuses is never written", testRefusedImage},
+		{"a crash at every write of a rollback converges", testRollbackCrash},
 		{"A13 a crash at every write converges", testCrash},
 		{"A14 excluded objects never look current", testExcluded},
 		{"what is not ours is not collected, what is not used is", testCollect},
@@ -473,6 +492,30 @@ spec: {declared: {os: 9.6.20251023-0, release: 1.36.3}, nodeSelector: {matchLabe
 	if err := s.admin.Delete(context.Background(), src); err != nil {
 		s.t.Fatal(err)
 	}
+	// a declaration of a release alone: the older image of a node counts
+	s.make(`
+apiVersion: refit.dev/v1alpha1
+kind: MachineSource
+metadata: {name: pxe-release}
+spec: {declared: {release: 4.19.3}, nodeSelector: {matchLabels: {rack: r2}}}
+---
+apiVersion: refit.dev/v1alpha1
+kind: BootImagePolicy
+metadata: {name: a9}
+spec: {streams: [v1.36], skew: {rules: [{name: from-418, minimumRelease: 4.18.0}, {name: any-step, majorSteps: 9}]}}`[1:])
+	s.look()
+	s.expect("as declared", says(s.source("pxe-release").Status.Conditions, v1alpha1.ConditionNewEnough), "BootImageUnknown the OS version of its image is not known")
+	s.node("r2-a", "v1.36.3", "416.94.202410100000-0", map[string]string{"rack": "r2"})
+	s.look()
+	src = s.source("pxe-release")
+	s.expect("the older counts", says(src.Status.Conditions, v1alpha1.ConditionNewEnough), "False BootImageTooOld the image that node r2-a was installed from is of release 4.16.0, at least 4.18.0 is wanted")
+	if o := src.Status.OldestInstalled; o == nil || o.OS != "416.94.202410100000-0" || o.Example != "r2-a" {
+		s.t.Errorf("%+v", src.Status)
+	}
+	if err := s.admin.Delete(context.Background(), src); err != nil {
+		s.t.Fatal(err)
+	}
+	s.end("a9")
 }
 
 func testUserData(s *site) {
@@ -531,20 +574,314 @@ func testSoak(s *site) {
 	s.namespace("soak")
 	s.make(awsTemplate("soak", "w", "ami-135"))
 	s.make(deployment("soak", "workers", "OnDelete", "w", "v1.36.3"))
-	s.make(policyOf("soak", "soak", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", "") + "  skew: {rules: [{name: soak, minAgeDays: 36500}]}\n")
+	before := s.now
+	built := time.Date(2025, 10, 23, 0, 0, 0, 0, time.UTC)
+	days := int(before.Sub(built).Hours()/24) + 3
+	written := built.Add(time.Duration(days) * 24 * time.Hour)
+	s.make(policyOf("soak", "soak", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", "") + fmt.Sprintf("  skew: {rules: [{name: soak, minAgeDays: %d}]}\n", days))
 	s.look()
 	const source = "machinedeployment.soak.workers"
 	if ref := refOf(s.get(capiV, "MachineDeployment", "soak", "workers")); ref != "w" {
 		s.t.Fatalf("an image that is too young was written: %s", ref)
 	}
-	s.expect("source", says(s.source(source).Status.Conditions, v1alpha1.ConditionReady), "False BootImageTooFresh", "younger than 36500 days")
-	s.merge(s.get(v1alpha1.GroupVersion.String(), "BootImagePolicy", "", "soak"), "kubectl-edit", `{"spec":{"skew":{"rules":[{"name":"soak","minAgeDays":30}]}}}`)
+	src := s.source(source)
+	s.expect("the wait names the image, its day and its end", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageTooFresh", "ami-136 (9.6.20251023-0) was built on 2025-10-23",
+		fmt.Sprintf("rule soak wants images of at least %d days: refit writes it from %s on", days, written.Format(time.DateOnly)))
+	if w := src.Status.Wait; w == nil || w.Image != "ami-136" || w.OS != "9.6.20251023-0" || !w.Built.Time.Equal(built) || !w.Until.Time.Equal(written) || src.Status.Proposal != "" {
+		s.t.Errorf("%+v", src.Status)
+	}
+	s.now = written.Add(-time.Second)
+	s.restart()
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("an unchanged wait costs no write: %v", w)
+	}
+	s.now = written
 	s.look()
+	if w := s.source(source).Status.Wait; w != nil {
+		s.t.Errorf("the wait has ended: %+v", w)
+	}
 	if ref := refOf(s.get(capiV, "MachineDeployment", "soak", "workers")); ref == "w" {
 		s.t.Fatal("an image that is old enough was not written")
 	}
 	s.expect("what refit wrote is old enough for its own rule", says(s.source(source).Status.Conditions, v1alpha1.ConditionNewEnough), "True AsExpected")
 	s.end("soak")
+	s.now = before
+}
+
+// expectMove waits until a dry run of a patch is refused with a text, or passes if the text is
+// empty: the API server sees parameters of its policies a moment later.
+func (s *site) expectMove(o *unstructured.Unstructured, patch, want string) {
+	s.t.Helper()
+	var err error
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		err = s.admin.Patch(context.Background(), o.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+		if want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want) {
+			return
+		}
+	}
+	s.t.Errorf("%s %s: %v, want %q", o.GetKind(), o.GetName(), err, want)
+}
+
+func testPolicyDeleted(s *site) {
+	s.namespace("pd")
+	s.make(awsTemplate("pd", "w", "ami-136"))
+	s.make(controlPlane("pd", "w", "v1.36.3"))
+	s.make(deployment("pd", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(deployment("pd", "free", "OnDelete", "w", "v1.36.3"))
+	policy := policyOf("pd", "pd", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ", select: Partial, selector: {matchLabels: {pool: a}}")
+	s.merge(s.get(capiV, "MachineDeployment", "pd", "workers"), "person", `{"metadata":{"labels":{"pool":"a"}}}`)
+	s.make(policy)
+	const source, minor, patch = "machinedeployment.pd.workers", `{"spec":{"template":{"spec":{"version":"v1.37.0"}}}}`, `{"spec":{"template":{"spec":{"version":"v1.36.9"}}}}`
+	workers, free, cp := s.get(capiV, "MachineDeployment", "pd", "workers"), s.get(capiV, "MachineDeployment", "pd", "free"), s.get(controlV, "KubeadmControlPlane", "pd", "cp")
+	s.expectMove(workers, minor, "BootImagePolicy pd was not evaluated yet")
+	s.expectMove(workers, patch, "")
+	s.look()
+	s.expectMove(workers, minor, "")
+	if err := s.admin.Delete(context.Background(), &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "pd"}}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.restart()
+	s.look()
+	src := s.source(source)
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImagePolicyDeleted BootImagePolicy pd was deleted", "updates to another minor version wait", "kubectl patch machinesource "+source)
+	if d := src.Status.PolicyDeleted; d == nil || d.Name != "pd" || d.SeenAt.IsZero() {
+		s.t.Errorf("%+v", src.Status)
+	}
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("the record stays without a write: %v", w)
+	}
+	const undecided = "BootImagePolicy pd was deleted, and no one has decided about MachineSource " + source
+	s.expectMove(workers, minor, undecided)
+	s.expectMove(cp, `{"spec":{"version":"v1.37.0"}}`, undecided)
+	s.expectMove(workers, patch, "")
+	s.expectMove(free, minor, "")
+	s.make(policy)
+	s.look()
+	if src = s.source(source); src.Status.PolicyDeleted != nil || src.Status.State != v1alpha1.SourceCurrent {
+		s.t.Errorf("a policy selects it again: %+v", src.Status)
+	}
+	s.end("pd") // which accepts the risk
+	s.look()
+	if src = s.source(source); src.Status.PolicyDeleted == nil {
+		s.t.Errorf("%+v", src.Status)
+	}
+	s.expect("decided", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageExcluded no policy selects it")
+	s.expectMove(workers, minor, "")
+	s.expectMove(cp, `{"spec":{"version":"v1.37.0"}}`, "")
+}
+
+// setStatus writes the status of an object, of kinds with and without the subresource.
+func (s *site) setStatus(o *unstructured.Unstructured, patch string) {
+	s.t.Helper()
+	raw := client.RawPatch(types.MergePatchType, []byte(patch))
+	err := s.admin.Status().Patch(context.Background(), o, raw)
+	if apierrors.IsNotFound(err) {
+		err = s.admin.Patch(context.Background(), o, raw)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func testUpdateRuns(s *site) {
+	s.namespace("upd")
+	s.make(awsTemplate("upd", "w", "ami-135"))
+	s.make(deployment("upd", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(deployment("upd", "rolls", "RollingUpdate", "w", "v1.36.3"))
+	s.make(policyOf("upd", "upd", "cluster.x-k8s.io", "MachineDeployment", "Roll", ""))
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "to-next"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:" + strings.Repeat("a", 64), Start: "Immediate"}}
+	if err := s.admin.Create(context.Background(), u); err != nil {
+		s.t.Fatal(err)
+	}
+	controller := s.client(apitest.As(s.cfg, apitest.ControllerUser))
+	at := metav1.NewTime(s.now)
+	u.Status.StartedAt, u.Status.Phase = &at, v1alpha1.PhaseHalted
+	if err := controller.Status().Update(context.Background(), u); err != nil {
+		s.t.Fatal(err)
+	}
+	s.setStatus(s.get(capiV, "MachineDeployment", "upd", "rolls"), `{"status":{"observedGeneration":1,"replicas":3,"upToDateReplicas":2}}`)
+	uses := func(name string) string { return refOf(s.get(capiV, "MachineDeployment", "upd", name)) }
+	const workers, rolls = "machinedeployment.upd.workers", "machinedeployment.upd.rolls"
+	s.look()
+	for _, name := range []string{workers, rolls} {
+		src := s.source(name)
+		s.expect(name, says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageUpdateRunning", "refit writes ami-136 (9.6.20251023-0) when ClusterUpdate/to-next has ended")
+		if w := src.Status.Wait; w == nil || w.For != "ClusterUpdate/to-next" || w.Image != "ami-136" {
+			s.t.Errorf("%s: %+v", name, src.Status.Wait)
+		}
+	}
+	if uses("workers") != "w" || uses("rolls") != "w" || len(s.list(infraV, "AWSMachineTemplate", "upd")) != 1 {
+		s.t.Error("something was written")
+	}
+	s.restart()
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("an unchanged wait costs no write: %v", w)
+	}
+	u.Status.Phase = v1alpha1.PhaseDone
+	if err := controller.Status().Update(context.Background(), u); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	if uses("workers") == "w" || uses("rolls") != "w" {
+		s.t.Errorf("the update is done, the rollout is not: %s %s", uses("workers"), uses("rolls"))
+	}
+	s.expect("its own rollout", says(s.source(rolls).Status.Conditions, v1alpha1.ConditionReady), "False BootImageUpdateRunning", "when the rollout of MachineDeployment/rolls has ended")
+	s.setStatus(s.get(capiV, "MachineDeployment", "upd", "rolls"), `{"status":{"upToDateReplicas":3}}`)
+	s.look()
+	if uses("rolls") == "w" {
+		s.t.Error("the rollout has ended, and nothing is written")
+	}
+	// a rollback does not wait: the image may be why the rollout does not end
+	s.rollBack(rolls, "ami-135", "ami-136", "9.6.20251023-0")
+	s.look()
+	if uses("rolls") != "w" {
+		s.t.Errorf("the rollback waits: %+v", s.source(rolls).Status)
+	}
+	if err := s.admin.Delete(context.Background(), u); err != nil {
+		s.t.Fatal(err)
+	}
+	s.end("upd")
+}
+
+// rollBack writes the rollback of a source as a person does.
+func (s *site) rollBack(source, to, rejected, rejectedOS string) {
+	s.t.Helper()
+	src := s.source(source)
+	src.Spec.Rollback = &v1alpha1.ImageRollback{To: to, Rejected: v1alpha1.BootImage{Image: rejected, OS: rejectedOS}, By: "ann", Reason: "machines do not start"}
+	if err := s.admin.Update(context.Background(), src, client.FieldOwner("person")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// nextStream is a later list for the same version.
+const nextStream = `
+apiVersion: refit.dev/v1alpha1
+kind: BootImageStream
+metadata: {name: next}
+spec:
+  kubernetes: 1.36.3
+  inline: '{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.4","images":[
+    {"architecture":"amd64","platform":"aws","region":"r1","version":"9.6.20251120-0","attributes":{"image":"ami-next"}}]}'
+`
+
+func testRollback(s *site) {
+	s.namespace("rb")
+	s.make(awsTemplate("rb", "w", "ami-135"))
+	s.make(deployment("rb", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("rb", "rb", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	const source = "machinedeployment.rb.workers"
+	s.look()
+	ref := func() string { return refOf(s.get(capiV, "MachineDeployment", "rb", "workers")) }
+	if h := s.source(source).Status.History; ref() == "w" || len(h) != 1 || h[0].By != "BootImagePolicy/rb" || h[0].FromAttributes["image"] != "ami-135" || h[0].Attributes["image"] != "ami-136" || h[0].FromOS != "9.4.20250101-0" {
+		s.t.Fatalf("%s %+v", ref(), h)
+	}
+	s.rollBack(source, "ami-none", "ami-136", "9.6.20251023-0")
+	s.look()
+	s.expect("an image that refit never wrote", says(s.source(source).Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown", `image "ami-none", which is not in the history`)
+	s.rollBack(source, "ami-135", "ami-136", "9.6.20251023-0")
+	s.look()
+	src := s.source(source)
+	s.expect("source", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageRolledBack", "new machines start from ami-135 (9.4.20250101-0) again: ann rejected ami-136 (9.6.20251023-0) (machines do not start)")
+	if h := src.Status.History; ref() != "w" || len(h) != 2 || !h[1].Rollback || h[1].By != "ann" || h[1].Reason == "" || h[1].To != "ami-135" || src.Status.State != v1alpha1.SourceSkipped {
+		s.t.Fatalf("the former template is used again: %s %+v", ref(), src.Status)
+	}
+	s.restart()
+	s.now = s.now.Add(24 * time.Hour)
+	if w := s.look(); len(w) != 0 || ref() != "w" {
+		s.t.Errorf("the rejected image stays rejected: %v", w)
+	}
+	s.expect("summary", says(s.policy("rb").Status.Conditions, v1alpha1.ConditionReady), "0 of 1 sources are current, 1 left unchanged")
+	s.make(nextStream[1:])
+	p := s.policy("rb")
+	p.Spec.Streams = []string{"next", "v1.35", "v1.36"}
+	p.Spec.Skew.Rules = []v1alpha1.SkewRule{{Name: "old", MinimumOS: "9.6"}}
+	if err := s.admin.Update(context.Background(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	if src = s.source(source); src.Status.Referenced.Image != "ami-next" || src.Status.State != v1alpha1.SourceCurrent || len(src.Status.History) != 3 {
+		s.t.Errorf("a newer image ends the rollback: %+v", src.Status)
+	}
+	s.rollBack(source, "ami-135", "ami-next", "9.6.20251120-0")
+	s.look()
+	s.expect("no rollback to an image that is too old", says(s.source(source).Status.Conditions, v1alpha1.ConditionReady), "False BootImageTooOld", "its machines could not join", "at least 9.6 is wanted")
+	if src = s.source(source); src.Status.Referenced.Image != "ami-next" {
+		s.t.Errorf("%+v", src.Status)
+	}
+	src.Spec.Rollback = nil
+	if err := s.admin.Update(context.Background(), src); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	s.expect("ended", says(s.source(source).Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.end("rb")
+	s.now = s.now.Add(-24 * time.Hour)
+}
+
+func testRefusedImage(s *site) {
+	s.namespace("rf")
+	s.make(awsTemplate("rf", "w", "ami-135"))
+	s.make(awsTemplate("rf", "bad", "ami-136"))
+	s.make(deployment("rf", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(deployment("rf", "early", "OnDelete", "bad", "v1.36.3"))
+	s.make(policyOf("rf", "rf", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", "") + "  refused: [{os: 9.6.20251023-0, reason: its disks are read-only}]\n")
+	s.look()
+	src := s.source("machinedeployment.rf.workers")
+	s.expect("not written", says(src.Status.Conditions, v1alpha1.ConditionReady), "False BootImageRefused", "it uses ami-135 (9.4.20250101-0); the policy refuses ami-136 (9.6.20251023-0): its disks are read-only")
+	if refOf(s.get(capiV, "MachineDeployment", "rf", "workers")) != "w" || len(s.list(infraV, "AWSMachineTemplate", "rf")) != 2 || src.Status.Proposal != "" {
+		s.t.Errorf("%+v", src.Status)
+	}
+	s.expect("in use", says(s.source("machinedeployment.rf.early").Status.Conditions, v1alpha1.ConditionReady), "False BootImageRefused", "it uses ami-136 (9.6.20251023-0), which the policy refuses", "refit bootimage rollback")
+	p := s.policy("rf")
+	p.Spec.Refused, p.Spec.Streams = append(p.Spec.Refused, v1alpha1.RefusedImage{Image: "ami-x", Reason: "another one"}), []string{"next", "v1.35", "v1.36"}
+	if err := s.admin.Update(context.Background(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	for _, name := range []string{"machinedeployment.rf.workers", "machinedeployment.rf.early"} {
+		if got := s.source(name).Status.Referenced.Image; got != "ami-next" {
+			s.t.Errorf("the next image is written: %s has %s", name, got)
+		}
+	}
+	s.end("rf")
+	if err := s.admin.Delete(context.Background(), &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "next"}}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// testRollbackCrash cuts the line at every write of a rollback.
+func testRollbackCrash(s *site) {
+	for n := 1; n <= 4; n++ {
+		for _, after := range []bool{false, true} {
+			ns := fmt.Sprintf("rc-%d-%t", n, after)
+			s.namespace(ns)
+			s.make(awsTemplate(ns, "w", "ami-135"))
+			s.make(deployment(ns, "workers", "OnDelete", "w", "v1.36.3"))
+			s.make(policyOf("rc", ns, "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+			s.look()
+			source := "machinedeployment." + ns + ".workers"
+			clone := refOf(s.get(capiV, "MachineDeployment", ns, "workers"))
+			// the former template has changed since, so the rollback makes one of its own
+			s.merge(s.get(infraV, "AWSMachineTemplate", ns, "w"), "person", `{"spec":{"template":{"spec":{"instanceType":"m7i.large"}}}}`)
+			s.rollBack(source, "ami-135", "ami-136", "9.6.20251023-0")
+			s.line.writes, s.line.cut, s.line.after = nil, n, after
+			_, _ = s.r.Reconcile(context.Background(), ctrl.Request{})
+			s.line.cut = 0
+			s.restart()
+			for range 3 {
+				s.look()
+			}
+			if w := s.look(); len(w) != 0 {
+				s.t.Errorf("%s: it does not come to rest: %v", ns, w)
+			}
+			ref, src := refOf(s.get(capiV, "MachineDeployment", ns, "workers")), s.source(source)
+			if len(s.list(infraV, "AWSMachineTemplate", ns)) != 3 || ref == "w" || ref == clone || src.Status.Referenced.Image != "ami-135" || src.Status.State != v1alpha1.SourceSkipped || len(src.Status.History) != 2 {
+				s.t.Errorf("%s: reference %s, %+v", ns, ref, src.Status)
+			}
+			s.end("rc")
+			s.look()
+		}
+	}
 }
 
 func testTargetBlocked(s *site) {
@@ -614,6 +951,9 @@ func testCrash(s *site) {
 			if len(templates) != 3 || ref == "w" || src.Status.State != v1alpha1.SourceCurrent {
 				s.t.Errorf("%s: %d templates, reference %s, %s", ns, len(templates), ref, src.Status.State)
 			}
+			if h := src.Status.History; len(h) != 1 || h[0].From != "ami-135" || h[0].FromObject != "w" || h[0].FromAttributes["image"] != "ami-135" || h[0].To != "ami-136" || h[0].Object != ref {
+				s.t.Errorf("%s: the write is recorded once: %+v", ns, h)
+			}
 			s.end("a13")
 			s.look()
 		}
@@ -652,6 +992,8 @@ func testCollect(s *site) {
 	s.make(deployment("gc", "workers", "OnDelete", "w", "v1.34.1"))
 	s.make(policyOf("gc", "gc", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
 	md := func() *unstructured.Unstructured { return s.get(capiV, "MachineDeployment", "gc", "workers") }
+	s.look()
+	s.expectMove(md(), `{"spec":{"template":{"spec":{"version":"v1.35.4"}}}}`, "")
 	var refs []string
 	for _, version := range []string{"v1.35.4", "v1.36.3"} { // two refreshes
 		s.merge(md(), "person", `{"spec":{"template":{"spec":{"version":"`+version+`"}}}}`)

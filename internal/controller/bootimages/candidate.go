@@ -65,6 +65,8 @@ type candidate struct {
 	// ready.
 	written *v1alpha1.BootImageWrite
 	staged  string
+	// wroteAt is when refit wrote the fields last, by managedFields.
+	wroteAt time.Time
 }
 
 // candidates returns the machine managers that a policy selects and no earlier policy has
@@ -154,10 +156,18 @@ func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 	if c.in.Effect == machinekinds.Drifts && c.in.WantedErr == "" {
 		c.in.DriftHeld = w.kinds.DriftHeld(ctx, c.object.GetName())
 	}
-	c.in.UserData = c.userData(ctx, w)
-	c.in.TooFresh = c.tooFresh(w)
+	c.in.UserData, c.in.Running = c.userData(ctx, w), c.running(w)
+	c.in.MinimumAge, c.in.Refused, c.in.RollbackBlocked = c.minimumAge(w), c.refused(), c.rollbackBlocked(w)
 	c.in.TargetBlocked = c.blocked(w, c.in.WantedVersion)
 	c.decision = bootimage.Decide(c.in)
+}
+
+// running returns the update or the rollout that a write waits for, as Kind/name.
+func (c *candidate) running(w *machineSnapshot) string {
+	if w.update == "" && c.facts.RollingOut {
+		return "the rollout of " + c.object.GetKind() + "/" + c.object.GetName()
+	}
+	return w.update
 }
 
 func (c *candidate) windowOpen(now time.Time) bool {
@@ -190,32 +200,45 @@ func (c *candidate) readObject(ctx context.Context, w *machineSnapshot) error {
 	c.ref, err = c.holder.Row.Read(c.imageObject.Object, c.holder.Part)
 	c.query = ImageQuery{Choice: c.choice, Row: c.holder.Row, Ref: c.ref, Facts: c.facts, Architecture: w.architecture}
 	if c.ref.Region == "" && c.choice.Region == "" {
-		c.query.Region, c.query.RegionErr = Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
+		c.query.Region, c.query.RegionErr = machineobjects.Region(ctx, w.kinds, c.table, c.row, c.holder.Row, c.object, w.region)
 	}
 	return err
 }
 
-// chooseImage finds the wanted image and prepares the edit.
-func (c *candidate) chooseImage(w *machineSnapshot) error {
+// findImage finds the image that the streams want.
+func (c *candidate) findImage(w *machineSnapshot) (bootimage.Image, error) {
 	version := cmp.Or(c.facts.Version, w.running)
 	if c.in.Mode == bootimage.Piggyback && c.in.WantedVersion != "" {
 		version = c.in.WantedVersion
 	}
 	if c.stream = bootstreams.Newest(w.streams, c.policy.Spec.Streams, version); c.stream == nil {
-		return fmt.Errorf("none of the streams %s can be used for Kubernetes %q: see their conditions", strings.Join(c.policy.Spec.Streams, ", "), version)
+		return bootimage.Image{}, fmt.Errorf("none of the streams %s can be used for Kubernetes %q: see their conditions", strings.Join(c.policy.Spec.Streams, ", "), version)
 	}
 	var err error
 	if c.image, err = c.query.Find(c.stream); err != nil {
 		if errors.Is(err, bootstream.ErrNone) && c.facts.OSStream != "" {
 			c.in.Excluded = cmp.Or(c.in.Excluded, "it is of OS stream "+c.facts.OSStream+", which is not in the boot image stream")
 		}
+		return bootimage.Image{}, err
+	}
+	return bootimage.Image{OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}, nil
+}
+
+// chooseImage chooses the wanted image, of a rollback or of a stream, and prepares the edit.
+func (c *candidate) chooseImage(w *machineSnapshot) error {
+	wanted, err := c.findImage(w)
+	if r := c.heldRollback(wanted); r != nil {
+		return c.chooseFormer(r)
+	}
+	if err != nil {
 		return err
 	}
 	var named bool
 	c.upload, named = c.query.Upload(c.stream.Name, c.image, c.holder.Row.Needs(c.imageObject.Object, c.holder.Part))
 	c.in.NotUploaded = c.upload != nil
+	c.in.Wanted = wanted
 	if c.in.NotUploaded && !named {
-		c.in.Wanted = bootimage.Image{Text: c.upload.File, OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}
+		c.in.Wanted.Text = c.upload.File
 		return nil
 	}
 	edit := machinekinds.NewEdit(c.imageObject.Object)
@@ -224,7 +247,7 @@ func (c *candidate) chooseImage(w *machineSnapshot) error {
 	}
 	c.edit, c.in.Same = edit, !edit.Changed()
 	now, err := c.holder.Row.Read(edit.Object, c.holder.Part)
-	c.in.Wanted = bootimage.Image{Text: now.Text, OS: c.image.Version, Release: c.stream.Data.ReleaseOf(c.image)}
+	c.in.Wanted.Text = now.Text
 	return err
 }
 
@@ -320,6 +343,7 @@ func (c *candidate) addWriters() {
 	}
 	c.in.Owner = cmp.Or(c.in.Owner, bootimage.ForeignOwner(writers, fields, isOurs))
 	c.in.UndoneBy, c.in.ForeignAt = bootimage.LastForeignWriter(writers, fields, isOurs)
+	_, c.wroteAt = bootimage.LastForeignWriter(writers, fields, func(manager string) bool { return manager != FieldOwner })
 }
 
 func isOurs(manager string) bool { return strings.HasPrefix(manager, "refit") }

@@ -21,9 +21,9 @@
 // a declaration can contradict it. The rules of every stream that a policy names count, also of
 // streams that are not used yet.
 //
-// Files: controller.go has the loop and gather.go the snapshot. candidate.go, image_choice.go
-// and image_region.go handle one machine manager and its image. write.go writes, collect.go
-// deletes. The files user_data*.go handle first-boot configurations. record.go, skew.go,
+// Files: controller.go has the loop and gather.go the snapshot. candidate.go and
+// image_choice.go handle one machine manager and its image, rollback.go the one to return to.
+// write.go writes, collect.go deletes. The files user_data*.go handle first-boot configurations. record.go, skew.go,
 // summary.go and the pure provenance.go, version_rules.go and source_summary.go fill the status
 // of MachineSources and policies.
 package bootimages

@@ -2,6 +2,7 @@ package bootimages
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"time"
 
@@ -38,6 +39,8 @@ type machineSnapshot struct {
 	claimed, deselected map[string]bool
 	// partial is true if something could not be read; then nothing is deleted.
 	partial bool
+	// update is a ClusterUpdate that has started and is not done, as Kind/name.
+	update string
 	// retrySoon is set when a write must be tried again soon.
 	retrySoon bool
 	// machines has the source of each machine, and the machines that could not join.
@@ -53,7 +56,8 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	var policies v1alpha1.BootImagePolicyList
 	var sources v1alpha1.MachineSourceList
 	var streams v1alpha1.BootImageStreamList
-	for _, l := range []client.ObjectList{&policies, &sources, &streams} {
+	var updates v1alpha1.ClusterUpdateList
+	for _, l := range []client.ObjectList{&policies, &sources, &streams, &updates} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
@@ -64,6 +68,7 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
 		problems: map[string][]string{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}}
 	w.userData = newUserDataKeeper(r.Objects, FieldOwner, w.now)
+	w.update = runningUpdate(updates.Items)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
 		w.sources[sources.Items[i].Name] = &sources.Items[i]
@@ -74,6 +79,20 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	var err error
 	w.streams, err = r.Streams.Load(ctx, streams.Items, w.running)
 	return w, err
+}
+
+// runningUpdate returns the first ClusterUpdate that has started and is not done, as Kind/name.
+func runningUpdate(all []v1alpha1.ClusterUpdate) string {
+	var names []string
+	for i := range all {
+		if st := all[i].Status; st.StartedAt != nil && st.Phase != v1alpha1.PhaseDone {
+			names = append(names, "ClusterUpdate/"+all[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.Min(names)
 }
 
 func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error {

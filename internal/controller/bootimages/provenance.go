@@ -38,6 +38,7 @@ type sourceNode struct {
 func recordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSourceStatus, all []sourceNode, now time.Time) {
 	nodes := nodesOfSource(s, all)
 	st.InstalledImages, st.Nodes, st.Machines = countInstalled(nodes), int32(min(len(nodes), math.MaxInt32)), leastFacts(nodes)
+	st.Contradiction, st.OldestInstalled = "", nil
 	d := s.Spec.Declared
 	if d == nil {
 		return
@@ -47,7 +48,28 @@ func recordProvenance(s *v1alpha1.MachineSource, st, old *v1alpha1.MachineSource
 		at := metav1.NewTime(now.Truncate(time.Second))
 		st.DeclaredSince = &at
 	}
-	st.Contradiction = contradiction(d, st.DeclaredSince.Time, nodes)
+	since := slices.DeleteFunc(slices.Clone(nodes), func(n sourceNode) bool { return n.InstalledImage == "" || n.Created.Before(st.DeclaredSince.Time) })
+	st.Contradiction, st.OldestInstalled = contradiction(d, since), oldestInstalled(since)
+}
+
+// oldestInstalled returns the oldest image that a node was installed from, nil if no version can
+// be read.
+func oldestInstalled(nodes []sourceNode) *v1alpha1.InstalledImage {
+	var out *v1alpha1.InstalledImage
+	var oldest componentversion.OSVersion
+	for _, n := range nodes {
+		v, err := componentversion.ParseOS(n.InstalledImage)
+		if err != nil {
+			continue
+		}
+		if c, err := v.Compare(oldest); out == nil || err == nil && c < 0 {
+			oldest, out = v, &v1alpha1.InstalledImage{OS: n.InstalledImage, Example: n.Name}
+		}
+		if n.InstalledImage == out.OS {
+			out.Nodes++
+		}
+	}
+	return out
 }
 
 // nodesOfSource returns the nodes of a source's machines, and those that its selector matches.
@@ -124,13 +146,13 @@ func countInstalled(nodes []sourceNode) []v1alpha1.InstalledImage {
 	return out[:min(len(out), maxInstalled)]
 }
 
-// contradiction names a node that joined after the declaration with another image.
-func contradiction(d *v1alpha1.DeclaredImage, since time.Time, nodes []sourceNode) string {
+// contradiction names a node with another image, of those that joined after the declaration.
+func contradiction(d *v1alpha1.DeclaredImage, nodes []sourceNode) string {
 	if d.OS == "" {
 		return ""
 	}
 	for _, n := range nodes {
-		if n.InstalledImage == "" || n.Created.Before(since) || sameVersion(n.InstalledImage, d.OS) {
+		if sameVersion(n.InstalledImage, d.OS) {
 			continue
 		}
 		return fmt.Sprintf("declared is OS %s, but node %s, which joined later, was installed from %s", d.OS, n.Name, n.InstalledImage)

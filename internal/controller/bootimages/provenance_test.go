@@ -11,6 +11,27 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
+// Of the nodes that joined since the declaration the oldest image counts.
+func TestOldestInstalled(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	nodes := []sourceNode{
+		{Name: "early", InstalledImage: "9.0.20220101-0", Created: now.Add(-time.Second)}, {Name: "silent", Created: now},
+		{Name: "unreadable", InstalledImage: "golden", Created: now}, {Name: "a", InstalledImage: "9.6.20251023-0", Created: now},
+		{Name: "b", InstalledImage: "9.4.20250101-0", Created: now}, {Name: "c", InstalledImage: "9.4.20250101-0", Created: now.Add(time.Hour)}, {Name: "d", InstalledImage: "9.6.20251023-0", Created: now},
+	}
+	s := &v1alpha1.MachineSource{Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{Release: "4.19.3"}, NodeSelector: &metav1.LabelSelector{}}}
+	var st v1alpha1.MachineSourceStatus
+	recordProvenance(s, &st, &v1alpha1.MachineSourceStatus{}, nodes, now)
+	if diff := cmp.Diff(&v1alpha1.InstalledImage{OS: "9.4.20250101-0", Nodes: 2, Example: "b"}, st.OldestInstalled); diff != "" {
+		t.Error(diff)
+	}
+	s.Spec.Declared, st = nil, v1alpha1.MachineSourceStatus{}
+	if recordProvenance(s, &st, &v1alpha1.MachineSourceStatus{}, nodes, now); st.OldestInstalled != nil {
+		t.Errorf("nothing is declared: %+v", st.OldestInstalled)
+	}
+}
+
 // A node of a Machine belongs to that machine's source, with every selector.
 func TestRecord(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage"
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // maxMessage of a condition, in bytes.
@@ -66,7 +67,7 @@ func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidat
 	}
 	old := c.source.Status
 	st := v1alpha1.MachineSourceStatus{ObservedGeneration: c.source.Generation, Policy: c.policy.Name, Mode: v1alpha1.BootImageMode(c.in.Mode), State: c.decision.State,
-		SkewMode: c.skewMode(), OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Facts: c.choice.Facts, Staged: c.staged, History: slices.Clone(old.History), Conditions: slices.Clone(old.Conditions)}
+		SkewMode: c.skewMode(), OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Facts: c.choice.Facts, Staged: c.staged, History: c.history(&old), Conditions: slices.Clone(old.Conditions)}
 	if c.in.WantedErr == "" && c.stream != nil {
 		st.Wanted = imageOf(c.in.Wanted)
 	}
@@ -76,12 +77,8 @@ func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidat
 			st.Referenced.Object = c.imageObject.GetKind() + "/" + c.imageObject.GetName()
 		}
 	}
-	if c.written != nil {
-		st.History = append(st.History, *c.written)
-		st.History = st.History[max(0, len(st.History)-maxHistory):]
-	}
 	st.Proposal, st.ProposalObject = c.proposal()
-	st.Upload = c.uploadOf()
+	st.Upload, st.Wait = c.uploadOf(), c.waitOf()
 	c.keepTemplates(w, &st)
 	recordAuthority(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
@@ -98,6 +95,20 @@ func (c *candidate) uploadOf() *v1alpha1.BootImageUpload {
 		return nil
 	}
 	return &v1alpha1.BootImageUpload{File: u.File, SHA256: u.SHA256, Region: u.Region, Payload: u.Payload, Steps: u.Steps()}
+}
+
+// waitOf returns what the write of the wanted image waits for, nil if nothing.
+func (c *candidate) waitOf() *v1alpha1.BootImageWait {
+	d := c.decision.Wait
+	if d == (bootimage.Wait{}) {
+		return nil
+	}
+	out := &v1alpha1.BootImageWait{Reason: c.decision.Reason, Image: c.in.Wanted.Text, OS: c.in.Wanted.OS, For: d.For}
+	if !d.Until.IsZero() {
+		built, until := metav1.NewTime(d.Built), metav1.NewTime(d.Until)
+		out.Built, out.Until = &built, &until
+	}
+	return out
 }
 
 func imageOf(i bootimage.Image) *v1alpha1.BootImage {
@@ -211,7 +222,12 @@ func (r *Reconciler) recordDeclared(ctx context.Context, w *machineSnapshot, s *
 		d = &v1alpha1.DeclaredImage{}
 	}
 	st.Referenced = &v1alpha1.BootImage{OS: d.OS, Release: d.Release}
-	return r.writeSource(ctx, w, s, p, &st, readiness{true, v1alpha1.ReasonAsExpected, "the declared image counts until a joining node reports another one", w.running})
+	v := readiness{true, v1alpha1.ReasonAsExpected, "the declared image counts until a joining node reports another one", w.running}
+	if p == nil {
+		st.PolicyDeleted = w.policyDeleted(s)
+		v = v.undecided(s, &st)
+	}
+	return r.writeSource(ctx, w, s, p, &st, v)
 }
 
 // recordUnmanaged records a source whose manager is gone or that no policy selects. If the
@@ -233,17 +249,36 @@ func (r *Reconciler) recordUnmanaged(ctx context.Context, w *machineSnapshot, s 
 		return client.IgnoreNotFound(r.Client.Delete(ctx, s, client.Preconditions{UID: &s.UID}))
 	}
 	st := s.Status
-	st.ObservedGeneration, st.Conditions = s.Generation, slices.Clone(st.Conditions)
-	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil
+	st.ObservedGeneration, st.Conditions, st.PolicyDeleted = s.Generation, slices.Clone(st.Conditions), w.policyDeleted(s)
+	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload, st.Wait = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil, nil
 	recordAuthority(&st, &s.Status, "", nil, false, s.Generation, w.now)
-	message := "no policy selects it; it keeps its last image"
+	v := readiness{false, v1alpha1.ReasonBootImageExcluded, "no policy selects it; it keeps its last image", w.running}
 	if gone {
-		message = "its machine manager is gone"
+		v.message = "its machine manager is gone"
 	}
-	return r.writeSource(ctx, w, s, nil, &st, readiness{false, v1alpha1.ReasonBootImageExcluded, message, w.running})
+	return r.writeSource(ctx, w, s, nil, &st, v.undecided(s, &st))
+}
+
+// policyDeleted returns the policy of a source if it was deleted, else what was recorded before.
+func (w *machineSnapshot) policyDeleted(s *v1alpha1.MachineSource) *v1alpha1.DeletedPolicy {
+	name := s.Status.Policy
+	if name == "" || slices.ContainsFunc(w.policies, func(p v1alpha1.BootImagePolicy) bool { return p.Name == name }) {
+		return s.Status.PolicyDeleted
+	}
+	return &v1alpha1.DeletedPolicy{Name: name, SeenAt: metav1.NewTime(w.now.Truncate(time.Second))}
+}
+
+// undecided names the decision that a source waits for after its policy was deleted.
+func (v readiness) undecided(s *v1alpha1.MachineSource, st *v1alpha1.MachineSourceStatus) readiness {
+	if st.PolicyDeleted == nil || s.Spec.Skew != "" {
+		return v
+	}
+	v.ready, v.reason = false, v1alpha1.ReasonBootImagePolicyDeleted
+	v.message = fmt.Sprintf("BootImagePolicy %s was deleted, so no rule checks its image, and updates to another minor version wait: %s", st.PolicyDeleted.Name, convert.DeletedPolicyFix(s.Name))
+	return v
 }
 
 // isUntouched reports whether refit created the record and no person has edited it.
 func isUntouched(s *v1alpha1.MachineSource) bool {
-	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
+	return s.Labels[v1alpha1.LabelManagedBy] == v1alpha1.FieldOwnerController && s.Spec.Declared == nil && s.Spec.Rollback == nil && s.Spec.NodeSelector == nil && len(s.Spec.Facts) == 0 && s.Spec.Skew == ""
 }

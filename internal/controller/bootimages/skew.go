@@ -44,19 +44,13 @@ func (c *candidate) withWanted() *v1alpha1.MachineSource {
 	return s
 }
 
-// tooFresh returns which rule about the age of images the wanted image violates or cannot be
-// checked against.
-func (c *candidate) tooFresh(w *machineSnapshot) string {
-	if c.in.WantedErr != "" || c.in.Same {
-		return ""
+// minimumAge returns how old the wanted image must be before refit writes it.
+func (c *candidate) minimumAge(w *machineSnapshot) bootimage.MinimumAge {
+	if c.in.WantedErr != "" || c.in.Same || c.in.Rollback != nil {
+		return bootimage.MinimumAge{}
 	}
-	version := cmp.Or(c.facts.Version, w.running)
-	for _, f := range w.versionRules().Ages(c.withWanted(), c.policy, version) {
-		if f.Waived == "" {
-			return f.Message
-		}
-	}
-	return ""
+	m := skew.RequiredAge(w.versionRules().input(c.withWanted(), c.policy, cmp.Or(c.facts.Version, w.running), false))
+	return bootimage.MinimumAge{Rule: m.Rule, Age: m.Age, Built: m.Built}
 }
 
 // blockedByOthers returns which other source keeps a control plane from a version.

@@ -57,7 +57,7 @@ func summaryText(st *v1alpha1.BootImagePolicyStatus) string {
 	for _, part := range []struct {
 		n    int32
 		text string
-	}{{st.Outdated, "%d outdated"}, {st.Skipped, "%d left unchanged (foreign, custom or newer)"}, {st.Contested, "%d undone by others"}, {st.Unknown, "%d cannot be evaluated"},
+	}{{st.Outdated, "%d outdated"}, {st.Skipped, "%d left unchanged (foreign, custom, newer or rolled back)"}, {st.Contested, "%d undone by others"}, {st.Unknown, "%d cannot be evaluated"},
 		{st.Excluded, "%d excluded on purpose: their images are not known"}, {st.TooOld, "%d not known to be new enough for the running release"}} {
 		if part.n > 0 {
 			text += ", " + fmt.Sprintf(part.text, part.n)

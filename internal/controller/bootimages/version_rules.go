@@ -2,7 +2,6 @@ package bootimages
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +34,10 @@ type versionRules struct {
 // Findings returns the rules that a source violates at a version; p may be nil. next is true if
 // the version is not the running one.
 func (j versionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) []skew.Finding {
+	return skew.Evaluate(j.input(s, p, version, next))
+}
+
+func (j versionRules) input(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string, next bool) skew.Input {
 	var rules []v1alpha1.SkewRule
 	var releases []convert.StreamRelease
 	if p != nil {
@@ -45,13 +48,7 @@ func (j versionRules) Findings(s *v1alpha1.MachineSource, p *v1alpha1.BootImageP
 			}
 		}
 	}
-	return convert.EvaluateSkew(s, p, rules, convert.SkewTarget(version, releases, p, s, next), j.Now)
-}
-
-// Ages returns the findings about how long an image has been available, for a source that
-// starts machines from it.
-func (j versionRules) Ages(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePolicy, version string) []skew.Finding {
-	return slices.DeleteFunc(j.Findings(s, p, version, false), func(f skew.Finding) bool { return f.Kind != skew.TooFresh && f.Kind != skew.AgeUnknown })
+	return convert.SkewInput(s, p, rules, convert.SkewTarget(version, releases, p, s, next), j.Now)
 }
 
 // Record records the findings for the running and the next versions, and returns the condition

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -30,7 +29,7 @@ func (r *Reconciler) writeImage(ctx context.Context, w *machineSnapshot, c *cand
 			return err
 		}
 	}
-	was := c.in.Current
+	written := c.writeRecord()
 	if err := r.writeUserData(ctx, w, c); err != nil {
 		return err
 	}
@@ -47,7 +46,7 @@ func (r *Reconciler) writeImage(ctx context.Context, w *machineSnapshot, c *cand
 		}
 		return err
 	}
-	c.written = &v1alpha1.BootImageWrite{WrittenAt: metav1.NewTime(w.now.Truncate(time.Second)), From: was.Text, To: c.in.Wanted.Text, OS: c.in.Wanted.OS, Release: c.in.Wanted.Release}
+	c.written, written.WrittenAt = written, metav1.NewTime(w.now.Truncate(time.Second))
 	if object != "" {
 		c.written.FromObject, c.written.Object = from, object
 	}
@@ -73,6 +72,9 @@ func (r *Reconciler) template(ctx context.Context, w *machineSnapshot, c *candid
 	content, err := bootimage.Clone(c.edit.Object, string(c.source.UID))
 	if err != nil {
 		return "", err
+	}
+	if former := c.formerTemplate(content); former != "" {
+		return former, nil
 	}
 	o := &unstructured.Unstructured{Object: content}
 	key := o.GetNamespace() + "/" + o.GetName()
@@ -122,29 +124,10 @@ func sameTemplate(found, want *unstructured.Unstructured) error {
 	if found.GetDeletionTimestamp() != nil {
 		return fmt.Errorf("%s %s/%s is being deleted", found.GetKind(), found.GetNamespace(), found.GetName())
 	}
-	if !containsFields(found.Object["spec"], want.Object["spec"]) {
+	if !bootimage.ContainsFields(found.Object["spec"], want.Object["spec"]) {
 		return fmt.Errorf("another client changed %s %s/%s: refit does not change it", found.GetKind(), found.GetNamespace(), found.GetName())
 	}
 	return nil
-}
-
-// containsFields reports whether an object has all wanted fields: the API server may have added
-// defaults.
-func containsFields(there, want any) bool {
-	m, ok := want.(map[string]any)
-	if !ok {
-		return reflect.DeepEqual(there, want)
-	}
-	t, ok := there.(map[string]any)
-	if !ok {
-		return false
-	}
-	for k, v := range m {
-		if !containsFields(t[k], v) {
-			return false
-		}
-	}
-	return true
 }
 
 // referenceEdit edits the manager: the template's name and the requested version, in one write.
@@ -202,6 +185,9 @@ func (r *Reconciler) patchObject(ctx context.Context, c *candidate, o *unstructu
 // maxProposal is the size of the largest proposal in a MachineSource, in bytes.
 const maxProposal = 8192
 
+// notProposed are reasons for which no person should write the wanted image either.
+var notProposed = []string{v1alpha1.ReasonBootImageNewer, v1alpha1.ReasonBootImageNotUploaded, v1alpha1.ReasonBootImageTooFresh, v1alpha1.ReasonBootImageRefused}
+
 // proposal returns the patch for the person or tool that owns the object: of the manager if it
 // holds the image, else of the template, which then needs another name.
 func (c *candidate) proposal() (patch, object string) {
@@ -209,7 +195,7 @@ func (c *candidate) proposal() (patch, object string) {
 		return "", ""
 	}
 	wanted := slices.Contains([]string{bootimage.Suggest, bootimage.Leave, bootimage.Stage}, c.decision.Action) && c.decision.State != bootimage.Current && c.decision.State != bootimage.Excluded
-	if !wanted || c.decision.Reason == v1alpha1.ReasonBootImageNewer || c.decision.Reason == v1alpha1.ReasonBootImageNotUploaded {
+	if !wanted || slices.Contains(notProposed, c.decision.Reason) {
 		return "", ""
 	}
 	data, err := json.Marshal(c.edit.Ops())

@@ -77,6 +77,8 @@ type surveys struct {
 	pods  map[types.UID]*memo[survey]
 	hooks memo[[]gate.Webhook]
 	apis  memo[clusterfacts.APIsInUse]
+	// undecided are sources of machines, by the names of the policies.
+	undecided memo[[]gate.BootImageGap]
 }
 
 // maxSurveys are kept: updates that wait at the gate are few.
@@ -119,8 +121,7 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	})
 	addMissingFact(in, err, "webhooks")
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
-	in.BootImages, err = readBootImages(ctx, g.Live, in.TargetKubernetes, w.lowestKubelet())
-	addMissingFact(in, err, "boot-images")
+	addMissingFact(in, g.fillBootImages(ctx, w, in, max(lookEvery, stretch)), "boot-images")
 	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting)
 	addMissingFact(in, err, "os-images-held")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {

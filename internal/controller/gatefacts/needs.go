@@ -22,6 +22,9 @@ func needsOf(p model.Plan) map[string]*gate.Needs {
 				n.Formats = append(n.Formats, model.ConfigVersion, model.ConfigVersionAsImage)
 			}
 		}
+		if slices.ContainsFunc(p.Nodes[i].Steps, hasUndoDeadline) {
+			n.Formats = append(n.Formats, model.UndoDeadlineVersion)
+		}
 		if len(n.Updaters) == 0 {
 			continue // its agent runs nothing
 		}
@@ -33,6 +36,8 @@ func needsOf(p model.Plan) map[string]*gate.Needs {
 	}
 	return out
 }
+
+func hasUndoDeadline(s model.Step) bool { return s.Params[model.ParamUndoDeadline] != "" }
 
 // Needs are what the plan asks of a node's agent, nil if nothing.
 func (m *Moves) Needs(node string) *gate.Needs { return m.needs[node] }

@@ -114,6 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if len(in.Running)+len(in.Machines)+len(in.NodePools) > 0 {
 		return ctrl.Result{RequeueAfter: sweepEvery}, nil
 	}
+	r.nodeRows = nodeindex.Row[*Node]{} // until then it would hold nodes that the cache has replaced
 	return ctrl.Result{RequeueAfter: 10 * sweepEvery}, nil
 }
 

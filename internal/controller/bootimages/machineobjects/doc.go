@@ -9,6 +9,6 @@
 // removed when the machine has joined or its image is new enough.
 //
 // Inputs: an uncached client, Nodes, messages about machines. Outputs: listings,
-// machines with the MachineSources that they come from, refused joins, conditions and
-// events. Caller: controller/bootimages.
+// machines with the MachineSources that they come from, the region of a manager, refused
+// joins, conditions and events. Caller: controller/bootimages.
 package machineobjects

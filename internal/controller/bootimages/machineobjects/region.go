@@ -1,4 +1,4 @@
-package bootimages
+package machineobjects
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refit-dev/refit/internal/bootimage/machinekinds"
-	"github.com/refit-dev/refit/internal/controller/bootimages/machineobjects"
 )
 
 // clusterGroup is the API group of Cluster API's Cluster.
@@ -18,7 +17,7 @@ const clusterGroup = "cluster.x-k8s.io"
 // Region returns the region of a machine manager whose image object has none: that of its
 // Cluster's infrastructure, or that of this cluster's nodes where the row allows it. It is
 // empty if the row has no rule.
-func Region(ctx context.Context, kinds *machineobjects.Kinds, t *machinekinds.Table, m *machinekinds.Manager, k *machinekinds.ImageKind, o *unstructured.Unstructured, nodes string) (string, error) {
+func Region(ctx context.Context, kinds *Kinds, t *machinekinds.Table, m *machinekinds.Manager, k *machinekinds.ImageKind, o *unstructured.Unstructured, nodes string) (string, error) {
 	if k.RegionOfNodes {
 		if nodes == "" {
 			return "", fmt.Errorf("the nodes are in several regions, or do not say it (topology.kubernetes.io/region): set region in the policy")
@@ -44,7 +43,7 @@ func Region(ctx context.Context, kinds *machineobjects.Kinds, t *machinekinds.Ta
 }
 
 // regionOf returns the region of a Cluster's infrastructure.
-func regionOf(ctx context.Context, kinds *machineobjects.Kinds, k *machinekinds.ImageKind, cluster *unstructured.Unstructured) (string, error) {
+func regionOf(ctx context.Context, kinds *Kinds, k *machinekinds.ImageKind, cluster *unstructured.Unstructured) (string, error) {
 	var known []string
 	ns, name := cluster.GetNamespace(), cluster.GetName()
 	for _, r := range k.RegionOf {
@@ -65,7 +64,7 @@ func regionOf(ctx context.Context, kinds *machineobjects.Kinds, k *machinekinds.
 }
 
 // findObject returns one object, or an error that names it.
-func findObject(ctx context.Context, kinds *machineobjects.Kinds, group, kind string, versions []string, ns, name string) (*unstructured.Unstructured, error) {
+func findObject(ctx context.Context, kinds *Kinds, group, kind string, versions []string, ns, name string) (*unstructured.Unstructured, error) {
 	l := kinds.List(ctx, group, kind, versions)
 	if l.Err != nil {
 		return nil, l.Err
