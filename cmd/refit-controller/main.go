@@ -54,9 +54,10 @@ func run() error {
 	flag.StringVar(&o.StatusPage.Certificate, "status-certificate", "", "file with the TLS certificate of the status page, read at each connection")
 	flag.StringVar(&o.StatusPage.Key, "status-key", "", "file with the private key of -status-certificate")
 	flag.BoolVar(&o.StatusPage.WithoutToken, "status-without-token", false, "show the status page without a token to everyone who can connect; for loopback addresses only")
+	flag.StringVar(&o.Notifications, "notifications", "", "file with the receivers of notifications about updates; a file that does not exist has none, and changes are read again; empty for no notifications")
 	flag.Func("local-registry", "HOST or HOST:PORT of an image registry on this machine or link, may be repeated; the controller connects to no other loopback, link-local or metadata address",
 		func(v string) error { o.LocalRegistries = append(o.LocalRegistries, v); return nil })
-	flag.Func("local-server", "HOST or HOST:PORT of a boot stream, an external updater or a workload cluster's API server on this machine or link, may be repeated; the controller connects to no other such address",
+	flag.Func("local-server", "HOST or HOST:PORT on this machine or link, may be repeated: of a boot stream, an external updater, a receiver of notifications or a workload cluster. The controller connects to no other such address",
 		func(v string) error { o.LocalServers = append(o.LocalServers, v); return nil })
 	flag.Int64Var(&o.Bandwidth.Node, "node-bandwidth", 0, "bytes per second that a node may send to its peers, and receive from them; 0 for no limit")
 	flag.Int64Var(&o.Bandwidth.Site, "site-bandwidth", 0, "bytes per second that all nodes together may send to each other, divided evenly; 0 for no limit")

@@ -40,6 +40,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodedistribution"
 	"github.com/refit-dev/refit/internal/controller/nodedrain"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/controller/notifications"
 
 	"github.com/refit-dev/refit/internal/controller/osimages"
 
@@ -70,10 +71,6 @@ const (
 	stuckAfter       = 3 * reconcileTimeout
 )
 
-// apiRetryInterval is how long to wait before an API server that does not answer is
-// asked again at the start.
-const apiRetryInterval = 2 * time.Second
-
 // Options of a controller.
 type Options struct {
 	// Config to reach the API server.
@@ -98,14 +95,16 @@ type Options struct {
 	Joins joinserver.Options
 	// StatusPage says where browsers see the state; without an address they do not.
 	StatusPage statuspage.Options
+	// Notifications is the file with the receivers of messages about updates; empty for none.
+	Notifications string
 	// Bandwidth is what nodes may use of their networks to pass chunks on.
 	Bandwidth transfer.Bandwidth
 	// Registries is how image registries are reached; nil is the usual way, which leads
 	// to nothing local but LocalRegistries, as HOST or HOST:PORT.
 	Registries      http.RoundTripper
 	LocalRegistries []string
-	// LocalServers are those of boot streams, external updaters and workload clusters
-	// that may be local, as HOST or HOST:PORT.
+	// LocalServers are those of boot streams, external updaters, workload clusters and
+	// receivers of notifications that may be local, as HOST or HOST:PORT.
 	LocalServers []string
 	// Without are the areas that are left out: their kinds are not installed, and their
 	// controllers do not start.
@@ -173,15 +172,14 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := manager(cfg, scheme, direct, o)
+	mgr, err := manager(cfg, scheme, direct, id, o)
 	if err != nil {
 		return err
 	}
 	if err := register(ctx, mgr, id, times, o); err != nil {
 		return err
 	}
-	// What is not for the leader alone starts when the caches are filled.
-	if err := mgr.Add(everyReplica(func(context.Context) error { health.Waiting(""); return nil })); err != nil {
+	if err := prepareStart(ctx, mgr, health, watchedKinds(scheme, o.Without)); err != nil {
 		return err
 	}
 	if err := addServers(mgr, direct, o); err != nil {
@@ -238,7 +236,8 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 		return n, mgr.GetClient().Get(ctx, client.ObjectKey{Name: name}, n)
 	}
 	index := nodeindex.New()
-	if err := errors.Join(mgr.Add(leaderOnly{hs}), registerSiteMetrics(mgr, index, o)); err != nil {
+	messages := notifications.Options{File: o.Notifications, Servers: o.servers(), Registry: o.Registry, Now: o.Now}
+	if err := errors.Join(mgr.Add(leaderOnly{hs}), registerSiteMetrics(mgr, index, o), notifications.Setup(mgr, messages)); err != nil {
 		return err
 	}
 	if err := mgr.Add(&NodeRightsGranter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{})}); err != nil {
@@ -338,7 +337,7 @@ func (everyReplica) NeedLeaderElection() bool { return false }
 
 func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
 
-func manager(cfg *rest.Config, scheme *runtime.Scheme, direct client.Client, o Options) (ctrl.Manager, error) {
+func manager(cfg *rest.Config, scheme *runtime.Scheme, direct client.Client, id *peerapi.Identity, o Options) (ctrl.Manager, error) {
 	again := true
 	informers, err := nodeUpdates.Informers(cfg)
 	if err != nil {
@@ -357,7 +356,7 @@ func manager(cfg *rest.Config, scheme *runtime.Scheme, direct client.Client, o O
 				&corev1.Node{}:         {Transform: slimNode},
 			},
 		},
-		Metrics:                       metricsServer(direct, o),
+		Metrics:                       metricsServer(direct, id, o),
 		HealthProbeBindAddress:        orNone(""), // probes answer before there is a manager
 		PprofBindAddress:              orNone(o.ProfileAddress),
 		LeaderElectionReleaseOnCancel: true,
@@ -385,54 +384,4 @@ func orNone(address string) string {
 		return "0"
 	}
 	return address
-}
-
-// waitForAPI waits until the API server serves refit's kinds: the controller
-// may start while its own control-plane node is being moved.
-func waitForAPI(ctx context.Context, cfg *rest.Config, o Options, health *probeServer) error {
-	said := ""
-	for {
-		err := probe(ctx, cfg, o.Without)
-		if err == nil {
-			health.Waiting("the controller reads what is in the API server")
-			return nil
-		}
-		health.Waiting("waiting for the API server: " + err.Error())
-		if err.Error() != said {
-			said = err.Error()
-			o.Log.Info("waiting for the API server", "error", said)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(apiRetryInterval):
-		}
-	}
-}
-
-func probe(ctx context.Context, cfg *rest.Config, without areas.Set) error {
-	scheme, err := Scheme()
-	if err != nil {
-		return err
-	}
-	short := rest.CopyConfig(cfg)
-	short.Timeout = 10 * time.Second
-	c, err := client.New(short, client.Options{Scheme: scheme})
-	if err != nil {
-		return err
-	}
-	for _, l := range []client.ObjectList{&v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{}, &v1alpha1.PinnedImageSetList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.ImageTrackList{}, &v1alpha1.UpdaterList{}, &v1alpha1.BootImageStreamList{}, &v1alpha1.BootImagePolicyList{}, &v1alpha1.MachineSourceList{}, &v1alpha1.OSImageList{}, &v1alpha1.OSBuildList{}} {
-		if omits(without, scheme, l) {
-			continue
-		}
-		if err := c.List(ctx, l, client.Limit(1)); err != nil {
-			return err
-		}
-	}
-	for _, l := range []client.ObjectList{&v1alpha1.NodeUpdateList{}, &v1alpha1.ContentList{}} {
-		if err := c.List(ctx, l, client.Limit(1), client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,5 +1,5 @@
 // Package controller wires the cluster half of refit: caches, leader election,
-// the controller's key, events, metrics, health.
+// the controller's key, events, metrics, health, logs of nodes.
 //
 // Promise: it may be killed at any line and restarted; it has no state but caches. It
 // waits while the API server is unavailable. One process leads at a time and releases its

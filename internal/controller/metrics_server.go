@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/refit-dev/refit/internal/controller/statuspage"
+	"github.com/refit-dev/refit/internal/peerapi"
 )
 
 // Path and role of a reader of the metrics.
@@ -49,8 +50,8 @@ func validateMetrics(o Options) error {
 }
 
 // metricsServer serves all metrics. Where other machines reach it, it speaks HTTPS, and the API
-// server decides who may read.
-func metricsServer(direct client.Client, o Options) server.Options {
+// server decides who may read. It then serves the logs of nodes too.
+func metricsServer(direct client.Client, id *peerapi.Identity, o Options) server.Options {
 	out := server.Options{BindAddress: orNone(o.MetricsAddress)}
 	if metricsIsLocal(o) {
 		return out
@@ -64,8 +65,12 @@ func metricsServer(direct client.Client, o Options) server.Options {
 		c.MinVersion = tls.VersionTLS12
 		c.NextProtos = []string{"http/1.1"} // one request at a time for each connection
 	}}
+	out.ExtraHandlers = map[string]http.Handler{nodeLogsPattern: &nodeLogs{client: direct, id: id, log: o.Log.WithName("logs"), slots: make(chan struct{}, maxLogReaders)}}
 	out.FilterProvider = func(*rest.Config, *http.Client) (server.Filter, error) {
 		return func(_ logr.Logger, next http.Handler) (http.Handler, error) {
+			if _, ok := next.(*nodeLogs); ok {
+				return statuspage.AudienceGuard(direct, o.Now, peerapi.LogTokenHeader, peerapi.LogAudience, nodeLogsPath, peerapi.LogReader, next), nil
+			}
 			return statuspage.TokenGuard(direct, o.Now, metricsPath, metricsRole, next), nil
 		}, nil
 	}

@@ -261,7 +261,7 @@ func TestMetricsServerOptions(t *testing.T) {
 		if tc.refused != "" {
 			continue
 		}
-		s := metricsServer(nil, o)
+		s := metricsServer(nil, nil, o)
 		if s.SecureServing != tc.secure || (s.FilterProvider != nil) != tc.secure {
 			t.Errorf("%s: HTTPS %v, checks tokens %v", name, s.SecureServing, s.FilterProvider != nil)
 		}

@@ -74,7 +74,7 @@ func TestNodeConfigs(t *testing.T) {
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.NodeConfigSpec{Files: []v1alpha1.NodeFile{
 		{Path: "/etc/motd", Contents: &v1alpha1.FileContents{ConfigMap: &v1alpha1.ConfigMapKey{Name: "motd", Key: "text"}}}}}})
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.NodeConfigSpec{
-		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, Files: []v1alpha1.NodeFile{inline("/etc/sysctl.d/90-edge.conf", "vm.swappiness=1\n")}}})
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, Files: []v1alpha1.NodeFile{inline("/etc/sysctl.d/90-edge.conf", "net.ipv4.ip_forward=1\n")}}})
 	s.wait("n2 gets both, n3 one", func() string {
 		a, _ := s.configOf("n2")
 		b, _ := s.configOf("n3")
@@ -120,7 +120,7 @@ func TestNodeConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, name := s.configOf("n2")
-	for _, want := range []string{name, "file//etc/sysctl.d/90-edge.conf", "file//etc/motd"} {
+	for _, want := range []string{name, "file//etc/sysctl.d/90-edge.conf", "file//etc/motd", `"undo-deadline":"600"`} {
 		if name == "" || !strings.Contains(c.Data, want) {
 			t.Errorf("the plan does not name %q: %s", want, c.Data)
 		}

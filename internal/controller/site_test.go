@@ -62,6 +62,8 @@ type site struct {
 	// metrics is where its metrics are served, of registry; without they are not.
 	metrics  string
 	registry prometheus.Registerer
+	// notifications is the file with their receivers.
+	notifications string
 	// set is how far its wall clock was set ahead, in seconds, without time passing.
 	set atomic.Int64
 }
@@ -189,7 +191,7 @@ func (s *site) startWith(cfg *rest.Config, mortal bool) {
 	go func() {
 		defer wg.Done()
 		err := controller.Run(ctx, controller.Options{Config: cfg, Identity: "pod-1", Log: log, Registry: registry, MetricsAddress: s.metrics, LocalRegistries: []string{"127.0.0.1"}, LocalServers: []string{"127.0.0.1"},
-			Without: s.without, HealthAddress: s.health, Now: s.now})
+			Without: s.without, HealthAddress: s.health, Notifications: s.notifications, Now: s.now})
 		if err != nil && ctx.Err() == nil && !mortal {
 			s.t.Errorf("the controller ended: %v", err)
 		}

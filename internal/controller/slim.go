@@ -17,7 +17,7 @@ func slimNode(o any) (any, error) {
 	}
 	n.ManagedFields = nil
 	st := &n.Status
-	*st = corev1.NodeStatus{Conditions: st.Conditions, NodeInfo: st.NodeInfo, Addresses: st.Addresses}
+	*st = corev1.NodeStatus{Conditions: slimConditions(st.Conditions), NodeInfo: st.NodeInfo, Addresses: st.Addresses, RuntimeHandlers: slimHandlers(st.RuntimeHandlers)}
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		internStrings((*string)(&c.Type), (*string)(&c.Status), &c.Reason, &c.Message)
@@ -26,6 +26,36 @@ func slimNode(o any) (any, error) {
 	internStrings(&i.KernelVersion, &i.OSImage, &i.ContainerRuntimeVersion, &i.KubeletVersion, &i.OperatingSystem, &i.Architecture)
 	n.Labels, n.Annotations = internMap(n.Labels), internMap(n.Annotations)
 	return n, nil
+}
+
+// slimConditions returns the conditions that reconcilers read: whether the node is Ready, and
+// the pressures that it is under.
+func slimConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
+	var out []corev1.NodeCondition
+	for i := range all {
+		switch c := &all[i]; c.Type {
+		case corev1.NodeReady:
+			out = append(out, *c)
+		case corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure:
+			if c.Status == corev1.ConditionTrue {
+				out = append(out, *c)
+			}
+		}
+	}
+	return out
+}
+
+// withUserNamespaces is what all Nodes share whose runtime has user namespaces; builds want them.
+var withUserNamespaces = []corev1.NodeRuntimeHandler{{Features: &corev1.NodeRuntimeHandlerFeatures{UserNamespaces: new(true)}}}
+
+// slimHandlers returns the default handler, if it has user namespaces.
+func slimHandlers(all []corev1.NodeRuntimeHandler) []corev1.NodeRuntimeHandler {
+	for i := range all {
+		if f := all[i].Features; all[i].Name == "" && f != nil && f.UserNamespaces != nil && *f.UserNamespaces {
+			return withUserNamespaces
+		}
+	}
+	return nil
 }
 
 // internStrings makes equal texts one.
@@ -50,6 +80,13 @@ func internMap(m map[string]string) map[string]string {
 		out[k] = v
 	}
 	return out
+}
+
+// fit gives a list memory for its elements alone: a decoder makes room for up to twice as many.
+func fit[T any](list *[]T) {
+	if l := *list; cap(l) > len(l) {
+		*list = append(make([]T, 0, len(l)), l...)
+	}
 }
 
 // nodeUpdates are read as they come when there is one for each of many nodes: at
@@ -77,6 +114,8 @@ func slim(nu *v1alpha1.NodeUpdate) {
 }
 
 func slimSpec(s *v1alpha1.NodeUpdateSpec) {
+	fit(&s.Bundles)
+	fit(&s.Peers)
 	internStrings(&s.Trust, &s.Pins, &s.Config, &s.Stage)
 	for i := range s.Bundles {
 		internStrings(&s.Bundles[i].Digest, &s.Bundles[i].Name)
@@ -92,6 +131,8 @@ func slimSpec(s *v1alpha1.NodeUpdateSpec) {
 
 func slimStatus(st *v1alpha1.NodeUpdateStatus) {
 	internStrings(&st.Message, &st.Phase)
+	fit(&st.Conditions)
+	fit(&st.FileSystems)
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		internStrings(&c.Type, (*string)(&c.Status), &c.Reason, &c.Message)

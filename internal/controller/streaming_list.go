@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +73,7 @@ func (k streamedKind[T]) list(ctx context.Context, api rest.Interface, o metav1.
 		return nil, err
 	}
 	defer body.Close()
-	l, err := k.read(bufio.NewReaderSize(body, readAhead))
+	l, err := k.read(body)
 	if err != nil {
 		return nil, fmt.Errorf("read the list of %s: %w", k.Resource, err)
 	}
@@ -83,7 +82,7 @@ func (k streamedKind[T]) list(ctx context.Context, api rest.Interface, o metav1.
 
 // read reads a list to its end.
 func (k streamedKind[T]) read(r io.Reader) (*internalversion.List, error) {
-	d, l := json.NewDecoder(r), &internalversion.List{}
+	d, l := json.NewDecoder(newManagedFieldsFilter(r)), &internalversion.List{}
 	if err := expectDelim(d, json.Delim('{')); err != nil {
 		return nil, err
 	}

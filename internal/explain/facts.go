@@ -61,7 +61,11 @@ type Node struct {
 	// OnHold is true if an administrator put the node on hold; HeldBecause has the reason.
 	OnHold       bool   `json:"onHold,omitempty"`
 	OnHoldReason string `json:"onHoldReason,omitempty"`
+	// Step runs, or ran last. StepsDone of StepsTotal steps are done in the run that the
+	// controller permits, or in the last one; both are 0 before, and while a run is undone.
 	Step         string `json:"step,omitempty"`
+	StepsDone    int    `json:"stepsDone,omitempty"`
+	StepsTotal   int    `json:"stepsTotal,omitempty"`
 	ImagesTotal  int    `json:"imagesTotal"`
 	ImagesReady  int    `json:"imagesReady"`
 	ImagesPinned int    `json:"imagesPinned"`
@@ -69,6 +73,7 @@ type Node struct {
 	BytesDone    int64  `json:"bytesDone"`
 	FromMedia    int64  `json:"bytesFromMedia"`
 	FromPeers    int64  `json:"bytesFromPeers"`
+	FromRegistry int64  `json:"bytesFromRegistry,omitempty"`
 }
 
 // Bundle is one bundle as the API shows it.

@@ -19,6 +19,8 @@ type Progress struct {
 	Label   string
 	Percent int
 	Detail  string
+	// Step is the step of the node that is being updated; see View.Step.
+	Step string
 }
 
 // Advice about the stick.
@@ -87,7 +89,7 @@ func idleSentence(v *View) string {
 	return sentencePlan
 }
 
-// Progress counts nodes while nodes move, and bytes while they copy.
+// Progress counts nodes and steps while nodes are updated, and bytes while they copy.
 func (v *View) Progress() *Progress {
 	switch v.Phase {
 	case "Done", "Updating", "Halted":
@@ -95,7 +97,7 @@ func (v *View) Progress() *Progress {
 		if v.NodesTotal == 1 {
 			noun = "node"
 		}
-		return &Progress{Label: "Updated", Percent: Percent(int64(v.NodesDone), int64(v.NodesTotal)), Detail: fmt.Sprintf("%d of %d %s", v.NodesDone, v.NodesTotal, noun)}
+		return &Progress{Label: "Updated", Percent: v.Percent, Detail: fmt.Sprintf("%d of %d %s", v.NodesDone, v.NodesTotal, noun), Step: v.Step()}
 	}
 	var done, total int64
 	for i := range v.Nodes {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -28,7 +29,11 @@ type View struct {
 	PlanDigest string `json:"planDigest,omitempty"`
 	NodesDone  int    `json:"nodesDone"`
 	NodesTotal int    `json:"nodesTotal"`
-	Elapsed    int64  `json:"elapsedSeconds,omitempty"`
+	// Percent of the update is done, by nodes and by the steps of those that are being updated.
+	Percent int `json:"percent"`
+	// Current nodes are being updated.
+	Current []string `json:"current,omitempty"`
+	Elapsed int64    `json:"elapsedSeconds,omitempty"`
 	// DoneEarliest and DoneLatest: when it is expected to be done, learned from this
 	// cluster's own nodes, or by the times of refit's lab.
 	DoneEarliest time.Time `json:"doneEarliest,omitzero"`
@@ -57,13 +62,52 @@ func Make(f Facts) View {
 	}
 	u := f.Update
 	v.Update, v.Version, v.Phase, v.Paused, v.PlanDigest = u.Name, u.Version, u.Phase, u.Paused, u.PlanDigest
-	v.NodesDone, v.NodesTotal = u.Done, u.Total
+	v.NodesDone, v.NodesTotal, v.Current = u.Done, u.Total, u.Current
 	v.Waiting, v.MoreWaits = u.Blockers, max(0, u.BlockerCount-len(u.Blockers))
 	v.Elapsed, v.Warnings = elapsed(u, f.Now), u.Warnings
 	v.Away, v.Longest = u.Away, u.Longest
 	v.DoneEarliest, v.DoneLatest, v.DoneFromLab, v.Left = u.Earliest, u.Latest, u.FromLab, left(u, f.Now)
+	v.Percent = v.percent()
 	describeUpdate(&v, f)
 	return v
+}
+
+// percent counts a node that is being updated by its steps, so that it grows on a site of one
+// node, too. The drain before them and the last observation count as a step each: a node is
+// whole when the update counts it as done.
+func (v *View) percent() int {
+	const whole = 1000
+	parts := int64(v.NodesDone) * whole
+	for _, n := range v.moving() {
+		parts += int64(whole * (1 + n.StepsDone) / (2 + n.StepsTotal))
+	}
+	return Percent(parts, int64(v.NodesTotal)*whole)
+}
+
+// moving returns the nodes that may do their steps now.
+func (v *View) moving() []*Node {
+	var out []*Node
+	for i := range v.Nodes {
+		if n := &v.Nodes[i]; n.StepsTotal > 0 && slices.Contains(v.Current, n.Name) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Step is the step of the node that is being updated, or the number of these nodes; empty if
+// none has started.
+func (v *View) Step() string {
+	moving := v.moving()
+	switch {
+	case len(moving) == 0:
+		return ""
+	case len(moving) > 1:
+		return fmt.Sprintf("%d nodes are being updated", len(moving))
+	case moving[0].StepsDone >= moving[0].StepsTotal:
+		return fmt.Sprintf("all %d steps of %s are done", moving[0].StepsTotal, moving[0].Name)
+	}
+	return fmt.Sprintf("step %d of %d on %s", moving[0].StepsDone+1, moving[0].StepsTotal, moving[0].Name)
 }
 
 func sortedNodes(nodes []Node) []Node {

@@ -1,9 +1,12 @@
 package explain
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func TestMake(t *testing.T) {
@@ -91,4 +94,64 @@ func TestLeft(t *testing.T) {
 	if v := Make(Facts{Now: now, Update: &Update{Phase: "Updating"}}); v.Left != "" {
 		t.Errorf("no forecast, but left is %q", v.Left)
 	}
+}
+
+// A site of one node sees each step. 100 % is kept for the end.
+func TestPercentGrowsWithSteps(t *testing.T) {
+	t.Parallel()
+	one := func(done int, current []string, n Node) View {
+		return Make(Facts{Update: &Update{Name: "u", Phase: "Updating", Done: done, Total: 1, Current: current}, Nodes: []Node{n}})
+	}
+	n1 := []string{"n1"}
+	var percents []int
+	var steps []string
+	for _, v := range []View{
+		one(0, nil, Node{Name: "n1"}),                              // planned
+		one(0, n1, Node{Name: "n1"}),                               // drained
+		one(0, n1, Node{Name: "n1", StepsTotal: 3}),                // permitted
+		one(0, n1, Node{Name: "n1", StepsTotal: 3, StepsDone: 1}),  //
+		one(0, n1, Node{Name: "n1", StepsTotal: 3, StepsDone: 3}),  // observed
+		one(1, nil, Node{Name: "n1", StepsTotal: 3, StepsDone: 3}), // done; the permission stays
+	} {
+		percents, steps = append(percents, v.Percent), append(steps, v.Step())
+	}
+	if want := []int{0, 0, 20, 40, 80, 100}; !slices.Equal(percents, want) {
+		t.Errorf("percent %v, want %v", percents, want)
+	}
+	if want := []string{"", "", "step 1 of 3 on n1", "step 2 of 3 on n1", "all 3 steps of n1 are done", ""}; !slices.Equal(steps, want) {
+		t.Errorf("steps %q, want %q", steps, want)
+	}
+}
+
+// However nodes share the steps of an update, percent never shrinks while they do them.
+func TestPercentNeverShrinks(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Node {
+			return Node{StepsTotal: rapid.IntRange(1, 9).Draw(t, "steps")}
+		}), 1, 8).Draw(t, "nodes")
+		for i := range nodes {
+			nodes[i].Name = string(rune('a' + i))
+		}
+		u := &Update{Name: "u", Phase: "Updating", Total: len(nodes)}
+		last := -1
+		for u.Done < len(nodes) {
+			i := rapid.IntRange(0, len(nodes)-1).Draw(t, "node")
+			n := &nodes[i]
+			switch at := slices.Index(u.Current, n.Name); {
+			case at < 0 && n.StepsDone < n.StepsTotal:
+				u.Current = append(u.Current, n.Name)
+			case at >= 0 && n.StepsDone < n.StepsTotal:
+				n.StepsDone++
+			case at >= 0:
+				u.Current = slices.Delete(u.Current, at, at+1)
+				u.Done++
+			}
+			v := Make(Facts{Update: u, Nodes: nodes})
+			if v.Percent < last || (v.Percent == 100) != (u.Done == len(nodes)) {
+				t.Fatalf("%d %% after %d %%, with %d of %d nodes done", v.Percent, last, u.Done, len(nodes))
+			}
+			last = v.Percent
+		}
+	})
 }

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -18,7 +19,10 @@ func Status(w io.Writer, format string, v explain.View) error {
 	}
 	fmt.Fprintln(w, text.CleanLine(v.Headline))
 	if v.NodesTotal > 0 {
-		fmt.Fprintf(w, "%s %d/%d nodes", bar(v.NodesDone, v.NodesTotal), v.NodesDone, v.NodesTotal)
+		fmt.Fprintf(w, "%s %d/%d nodes", bar(v.Percent, 100), v.NodesDone, v.NodesTotal)
+		if step := v.Step(); step != "" {
+			fmt.Fprintf(w, ", %s", text.CleanLine(step))
+		}
 		if v.Elapsed > 0 {
 			fmt.Fprintf(w, ", %s", Seconds(v.Elapsed))
 		}
@@ -76,15 +80,24 @@ func nodes(w io.Writer, ns []explain.Node, wide bool) {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprint(t, "NODE\tROLE\tREADY\tKUBELET\tPHASE\tSTEP\tPINNED\tCOPIED")
+	fetched := slices.ContainsFunc(ns, func(n explain.Node) bool { return n.FromRegistry > 0 })
 	if wide {
-		fmt.Fprint(t, "\tFROM STICK\tFROM PEERS\tAGENT\tMESSAGE")
+		fmt.Fprint(t, "\tFROM STICK\tFROM PEERS")
+		if fetched {
+			fmt.Fprint(t, "\tFROM REGISTRY")
+		}
+		fmt.Fprint(t, "\tAGENT\tMESSAGE")
 	}
 	fmt.Fprintln(t)
 	for _, n := range ns {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s/%s", text.CleanLine(n.Name), n.Role, ready(n), orDash(n.Kubelet), orDash(n.Phase), orDash(n.Step),
 			n.ImagesPinned, n.ImagesTotal, explain.Bytes(n.BytesDone), explain.Bytes(n.BytesTotal))
 		if wide {
-			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers), orDash(n.Agent), orDash(message(n)))
+			fmt.Fprintf(t, "\t%s\t%s", explain.Bytes(n.FromMedia), explain.Bytes(n.FromPeers))
+			if fetched {
+				fmt.Fprintf(t, "\t%s", explain.Bytes(n.FromRegistry))
+			}
+			fmt.Fprintf(t, "\t%s\t%s", orDash(n.Agent), orDash(message(n)))
 		}
 		fmt.Fprintln(t)
 	}

@@ -155,9 +155,18 @@ func (r *Reconciler) planInput(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	in.Payloads, in.OtherPayloads = payloads(h), w.approvedFiles()
 	for i := range w.pools {
 		in.Pools = append(in.Pools, updateplan.Pool{Name: w.pools[i].Name, Order: w.pools[i].Spec.Order, StepDeadlineSeconds: w.pools[i].Spec.StepDeadlineSeconds,
-			Kubeadm: w.pools[i].Spec.ControlPlane == v1alpha1.ControlPlaneKubeadm, KubeadmPatches: w.pools[i].Spec.KubeadmPatches})
+			UndoDeadlineSeconds: undoDeadline(&w.pools[i]),
+			Kubeadm:             w.pools[i].Spec.ControlPlane == v1alpha1.ControlPlaneKubeadm, KubeadmPatches: w.pools[i].Spec.KubeadmPatches})
 	}
 	return in, nil
+}
+
+// undoDeadline is the pool's own, or the default for a pool from before there was one.
+func undoDeadline(p *v1alpha1.UpdatePool) int32 {
+	if s := p.Spec.UndoDeadlineSeconds; s != nil {
+		return *s
+	}
+	return model.DefaultUndoDeadline
 }
 
 func payloads(h *bundle.Header) []updateplan.Payload {

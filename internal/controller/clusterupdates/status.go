@@ -48,7 +48,8 @@ type status struct {
 
 func (r *Reconciler) newStatus(w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) *status {
 	resources := u.Status.Resources
-	u.Status.Resources = nil // controller/clusterresources owns this field
+	u.Status.Resources = nil     // controller/clusterresources owns this field
+	u.Status.Notifications = nil // controller/notifications owns this one
 	return &status{u: u, now: w.now, nodes: len(w.nodes), resources: resources, out: *u.Status.DeepCopy()}
 }
 
@@ -117,7 +118,7 @@ func cutMessage(s string) string { return text.TruncateMiddle(s, maxMessage/2, m
 func blockers(vs []model.Blocker, before []v1alpha1.Blocker, now time.Time) []v1alpha1.Blocker {
 	var out []v1alpha1.Blocker
 	for _, v := range firstByRank(vs, maxBlockers) {
-		b := v1alpha1.Blocker{Reason: v.Reason, Message: cutMessage(v.Message), Fix: text.Truncate(v.Fix, maxMessage), Object: v.Object, Since: metaNow(now)}
+		b := v1alpha1.Blocker{Reason: v.Reason, Message: cutMessage(v.Message), Fix: text.Truncate(v.Fix, maxMessage), Object: v.Object, Waiting: v.Waiting, Since: metaNow(now)}
 		for _, old := range before {
 			if old.Reason == b.Reason && old.Object == b.Object && old.Since != nil {
 				b.Since = old.Since

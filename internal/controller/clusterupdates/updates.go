@@ -1,6 +1,7 @@
 package clusterupdates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -45,6 +46,10 @@ const (
 	whileMoving = 5 * time.Second
 	// whileActive is how often a waiting update is checked without an event.
 	whileActive = 15 * time.Second
+	// whileResting is how often there is a reconcile without an update and without an event.
+	// Heartbeats cause no reconcile, but they replace objects in the cache, and the indexes hold
+	// the objects that they saw last.
+	whileResting = 30 * time.Second
 )
 
 // Reconciler reconciles all updates together, because only one may move nodes.
@@ -155,11 +160,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		requeueAfter = sooner(requeueAfter, next)
 	}
 	r.dropUnusedGates()
+	r.dropUnusedPlans(running != "")
 	errs = append(errs, r.releaseOrphans(ctx, w), r.unstage(ctx, w), r.writePools(ctx, w))
 	if err := errors.Join(errs...); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: requeueAfter}, nil
+	return ctrl.Result{RequeueAfter: cmp.Or(requeueAfter, whileResting)}, nil
+}
+
+// dropUnusedPlans drops the planner's nodes and plans if this reconcile prepared no update, and
+// the rollout's facts if no update has started. They hold the objects that they were derived
+// from: kept after the cache has replaced those, they would be a second copy of all nodes.
+func (r *Reconciler) dropUnusedPlans(started bool) {
+	if len(r.gatesBefore) == 0 {
+		r.maker.Forget()
+		r.planNode = nodeindex.Row[*updateplan.Node]{}
+	}
+	if !started {
+		r.planIndex = planIndex{}
+	}
 }
 
 // reconcileOne continues one update.

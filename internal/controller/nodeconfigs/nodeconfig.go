@@ -82,6 +82,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	v := w.decide(&r.memory)
 	err = errors.Join(r.writeNodes(ctx, w, v), r.writeStatus(ctx, w, v), r.sweep(ctx, w, v))
+	if len(w.configs) == 0 {
+		r.memory = matchCache{} // the next look may be far: it would hold objects that the cache has replaced
+	}
 	if err != nil || len(w.configs) == 0 {
 		return ctrl.Result{}, err
 	}

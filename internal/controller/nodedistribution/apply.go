@@ -34,6 +34,8 @@ func (r *Reconciler) apply(ctx context.Context, w *fleetSnapshot) error {
 	r.Headers.Retain(w.headersWanted(approvals))
 	w.retained = w.retain(approvals)
 	order := w.order(approvals)
+	w.fetchers = w.pickFetchers(order, approvals, func(nu *v1alpha1.NodeUpdate) bool { return r.heartbeats.Silent(nu, w.now) })
+	w.letFetchersRead(approvals)
 	holds := w.newPinSetBuilder(order)
 	trustName := v1alpha1.ContentName(v1alpha1.ContentTrust, string(trustData))
 	want := &desiredState{w: w, order: order, approvals: approvals, names: w.bundleNames(), holds: holds, trust: trustName, peers: r.peers.refresh(w, r.PublicKey), bandwidth: r.Bandwidth.Share(len(w.nodes))}

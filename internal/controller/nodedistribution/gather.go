@@ -38,6 +38,8 @@ type fleetSnapshot struct {
 	pools    []v1alpha1.UpdatePool
 	streams  []v1alpha1.BootImageStream
 	contents map[string]*v1alpha1.Content
+	// fetchers are the nodes that fetch bundles from registries, by digest.
+	fetchers map[string]fetcher
 	// retained is why nodes hold each approved bundle, by digest; freed remembers what
 	// their removal frees.
 	retained map[string]pin.Retention

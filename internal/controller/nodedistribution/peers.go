@@ -12,9 +12,6 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/transfer"
 )
 
-// controllerPeer is the name of the controller among the peers.
-const controllerPeer = "refit-controller"
-
 // peerIndex caches the peers of every node until an agent joins, leaves or moves.
 type peerIndex struct {
 	row nodeindex.Row[agentAt]
@@ -39,13 +36,13 @@ type peerGroup struct {
 	zone string
 	// kind of nodes that want the same parts of bundles.
 	kind string
-	// source: it has a medium with a bundle.
+	// source: it has a medium with a bundle, or fetches one from a registry.
 	source bool
 }
 
 // refresh takes in the agents as they are now.
 func (p *peerIndex) refresh(w *fleetSnapshot, publicKey string) *peerIndex {
-	p.controller = v1alpha1.Peer{Node: controllerPeer, PublicKey: publicKey}
+	p.controller = v1alpha1.Peer{Node: v1alpha1.ControllerPeer, PublicKey: publicKey}
 	if !p.moved(w) && p.edition > 0 {
 		return p
 	}
@@ -124,7 +121,7 @@ func (w *fleetSnapshot) reachedAt(n *corev1.Node, nu *v1alpha1.NodeUpdate) (self
 		return self, g
 	}
 	g = peerGroup{zone: n.Labels[corev1.LabelTopologyZone], kind: fmt.Sprint(w.needsOf(n, nu))}
-	g.source = slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest != "" })
+	g.source = slices.ContainsFunc(nu.Status.Media, func(m v1alpha1.Medium) bool { return m.Digest != "" }) || fetches(nu, "")
 	return v1alpha1.Peer{Node: n.Name, Address: nu.Status.Agent.Address, PublicKey: nu.Status.Agent.PublicKey}, g
 }
 

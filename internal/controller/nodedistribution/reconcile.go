@@ -64,6 +64,7 @@ type Reconciler struct {
 	// peersEdition is the edition of the peers that the nodes were last compared with.
 	peersEdition int
 	peers        peerIndex
+	heartbeats   nodeindex.Heartbeats
 	kinds        kindIndex
 	running      podImages
 	freed        freedIndex
@@ -114,7 +115,7 @@ func sameReport(a, b *v1alpha1.NodeUpdateStatus) bool {
 		return false
 	}
 	x, y := meta.FindStatusCondition(a.Conditions, v1alpha1.ConditionStalled), meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionStalled)
-	return slices.Equal(a.Bundles, b.Bundles) && equality.Semantic.DeepEqual(a.Media, b.Media) && equality.Semantic.DeepEqual(a.Pins, b.Pins) &&
+	return slices.Equal(a.Bundles, b.Bundles) && slices.Equal(a.FailedFetches, b.FailedFetches) && equality.Semantic.DeepEqual(a.Media, b.Media) && equality.Semantic.DeepEqual(a.Pins, b.Pins) &&
 		equality.Semantic.DeepEqual(x, y)
 }
 

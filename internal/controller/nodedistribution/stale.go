@@ -44,7 +44,7 @@ func (want *desiredState) specOf(i int) v1alpha1.NodeUpdateSpec {
 	n, nu := want.w.nodes[i], want.w.reports[i]
 	spec := v1alpha1.NodeUpdateSpec{Trust: want.trust, Pins: want.holds.pinSetOf(n, nu), Peers: want.peers.peersOf(want.w, i), HeartbeatSeconds: heartbeat(len(want.w.nodes)), ProgressSeconds: progressSeconds(len(want.w.nodes)), Bandwidth: want.bandwidth, PeerPort: want.w.peerPort(n)}
 	for _, d := range want.forNode(n.Name, nu) {
-		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d]})
+		spec.Bundles = append(spec.Bundles, v1alpha1.ApprovedBundle{Digest: d, Name: want.names[d], Fetch: want.w.fetchGeneration(d, n.Name)})
 	}
 	return spec
 }
@@ -57,7 +57,7 @@ func (want *desiredState) forNode(node string, nu *v1alpha1.NodeUpdate) []string
 	w := want.w
 	var out, candidates []string
 	for _, d := range want.order {
-		if _, err := w.header(d); err != nil && len(w.nodes) > large && !knowsBundle(nu, d) {
+		if _, err := w.header(d); err != nil && len(w.nodes) > large && !knowsBundle(nu, d) && w.fetchGeneration(d, node) == 0 {
 			continue
 		}
 		out = append(out, d)
@@ -117,7 +117,8 @@ func (want *desiredState) fingerprint() string {
 	fmt.Fprintf(&b, "%s %s %v %d %d %d", want.trust, want.peers.controller.PublicKey, n > large, heartbeat(n), progressSeconds(n), want.bandwidth)
 	for _, d := range want.order {
 		_, err := want.w.header(d)
-		fmt.Fprintf(&b, "|%s %s %v", d, want.names[d], err == nil)
+		f := want.w.fetchers[d]
+		fmt.Fprintf(&b, "|%s %s %v %s %d", d, want.names[d], err == nil, f.node, f.generation)
 	}
 	for i := range want.w.sets {
 		s := &want.w.sets[i]
@@ -131,7 +132,7 @@ func (want *desiredState) fingerprint() string {
 	var candidates []string
 	for d, a := range want.approvals {
 		for _, node := range a.candidate {
-			candidates = append(candidates, d+node)
+			candidates = append(candidates, fmt.Sprint(d, node, want.w.fetchGeneration(d, node)))
 		}
 	}
 	sort.Strings(candidates)

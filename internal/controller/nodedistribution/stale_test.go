@@ -154,7 +154,7 @@ func TestPeersStayWhileNoAgentMoves(t *testing.T) {
 	if moved == 0 {
 		t.Error("no peer has the new address")
 	}
-	if got := p.peersOf(f.fleetSnapshot, 5); got[0].Node != controllerPeer || len(got) < 3 {
+	if got := p.peersOf(f.fleetSnapshot, 5); got[0].Node != v1alpha1.ControllerPeer || len(got) < 3 {
 		t.Errorf("peers: %+v", got)
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/imageproof"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
@@ -195,6 +197,7 @@ func (w *fleetSnapshot) bundleStatus(b *v1alpha1.Bundle, approvals map[string]ap
 	}
 	p := w.progress(d)
 	st.Retention = w.retentionStatus(b, d)
+	st.FetchedBy = w.fetchers[d].node
 	released := a.ok && w.released(d)
 	if a.ok && (!released || p.want > 0) {
 		st.Loaded = fmt.Sprintf("%d/%d", p.loaded, p.want)
@@ -230,6 +233,10 @@ func describe(st *v1alpha1.BundleStatus, h *bundle.Header) {
 	m := h.Metadata
 	st.Digest, st.Name, st.Version, st.KubernetesVersion = h.Digest, m.Name, m.Version, m.KubernetesVersion
 	st.Platforms = m.Platforms[:min(len(m.Platforms), 16)]
+	st.Constraints = nil
+	for _, c := range m.Constraints {
+		st.Constraints = append(st.Constraints, v1alpha1.BundleConstraint{Name: c.Name, Min: c.Min, Max: c.Max})
+	}
 	st.Images, st.SizeBytes = int32(len(m.Images)), h.FileSize()
 }
 
@@ -259,6 +266,9 @@ func (w *fleetSnapshot) notLoadedReason(d string, f *mediaBundle, p progress) (r
 		return v1alpha1.ReasonBundleCorrupt, f.refusals[0]
 	case p.reason != "":
 		return reasonText(p.reason), p.sentence()
+	}
+	if why, says := w.fetchReason(d); why != "" && why != v1alpha1.ReasonCopying {
+		return why, says
 	}
 	return w.loadingReason(d, f, p)
 }
@@ -308,6 +318,8 @@ func (w *fleetSnapshot) loadingReason(d string, f *mediaBundle, p progress) (str
 		return v1alpha1.ReasonLoading, fmt.Sprintf("%d of %d nodes hold and pin it", p.loaded, p.want)
 	case f != nil || w.served(d):
 		return v1alpha1.ReasonCopying, "the first node reads it"
+	case w.fetchers[d].node != "":
+		return w.fetchReason(d)
 	case len(bad) > 0:
 		return v1alpha1.ReasonBundleUnreadable, bad[0]
 	}
@@ -464,6 +476,11 @@ func (r *Reconciler) writePolicies(ctx context.Context, w *fleetSnapshot) error 
 		for _, k := range p.Spec.Keys {
 			if _, err := bundle.ParsePublicKeyPEM([]byte(k.PublicKey)); err != nil {
 				reason, message = v1alpha1.ReasonInvalidKey, fmt.Sprintf("key %s: %v; it never counts", k.Name, err)
+			}
+		}
+		for _, n := range convert.ImageRules(w.policies[i : i+1]) {
+			if _, err := imageproof.ParseRules(n.Rules, nil); err != nil {
+				reason, message = v1alpha1.ReasonInvalidKey, fmt.Sprintf("images: %v; nodes refuse the images of this rule", err)
 			}
 		}
 		setCondition(&st.Conditions, p.Generation, v1alpha1.ConditionReady, reason == v1alpha1.ReasonAsExpected, reason, message)

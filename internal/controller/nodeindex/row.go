@@ -9,6 +9,9 @@ import (
 // Row caches what was derived from each node and its NodeUpdate until one of the two
 // changes, in the order of a View. A node that did not change costs two comparisons and no
 // lookup by name. The zero value is empty.
+//
+// A row holds the objects that At saw, also after the cache has replaced them. Who does not
+// look for long sets it to its zero value, or holds a second copy of all nodes.
 type Row[T any] struct {
 	of      any
 	edition int

@@ -54,6 +54,7 @@ var errTouched = errors.New("the machine matches its configuration, and a unit w
 func (m *machine) SetUnit(context.Context, string, string) error   { return errTouched }
 func (m *machine) ReloadUnits(context.Context) error               { return errTouched }
 func (m *machine) RefreshUnit(context.Context, string, bool) error { return errTouched }
+func (m *machine) StartUnit(context.Context, string) error         { return errTouched }
 
 func (m *machine) write(path string, data []byte, mode os.FileMode) {
 	m.t.Helper()

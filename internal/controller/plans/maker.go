@@ -24,7 +24,7 @@ type Plan struct {
 // remembered is for how many updates that are being prepared a plan is kept.
 const remembered = 16
 
-// Maker remembers what it made for each update. The zero value is empty.
+// Maker remembers what it made for each update until Forget. The zero value is empty.
 type Maker struct {
 	mu   sync.Mutex
 	made map[string]*Plan
@@ -53,6 +53,13 @@ func (m *Maker) Make(uid string, in updateplan.Input, nodes []*updateplan.Node) 
 	}
 	m.made[uid] = made
 	return made
+}
+
+// Forget drops all plans: no update is being prepared.
+func (m *Maker) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.made = nil
 }
 
 // Reuse keeps the node of before if nothing of it changed.

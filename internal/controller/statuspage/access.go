@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,8 @@ type access struct {
 	limit  flowcontrol.RateLimiter
 	// roles names the roles that permit a reader.
 	roles string
+	// audience that a token must be for; empty for the API server's own.
+	audience string
 
 	mu      sync.Mutex
 	answers map[[sha256.Size]byte]accessAnswer
@@ -97,10 +100,14 @@ func (a *access) remember(key [sha256.Size]byte, answer accessAnswer) {
 // review asks for the user of the token, and then whether that user may get the path.
 func (a *access) review(ctx context.Context, token, path string) (code int, why string, err error) {
 	tr := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if a.audience != "" {
+		tr.Spec.Audiences = []string{a.audience}
+	}
 	if err := a.client.Create(ctx, tr); err != nil {
 		return 0, "", fmt.Errorf("check a token: %w", err)
 	}
-	if !tr.Status.Authenticated {
+	// An API server that does not know audiences names none.
+	if !tr.Status.Authenticated || a.audience != "" && !slices.Contains(tr.Status.Audiences, a.audience) {
 		return http.StatusUnauthorized, "the API server does not know this token: it may have expired; kubectl create token makes another", nil
 	}
 	u := tr.Status.User
@@ -122,11 +129,22 @@ func (a *access) review(ctx context.Context, token, path string) (code int, why 
 // TokenGuard answers only requests with a token whose user may get the path: the API server
 // decides. role is the ClusterRole that permits it.
 func TokenGuard(c client.Client, now func() time.Time, path, role string, next http.Handler) http.Handler {
+	return guardWith(newAccess(c, now, "the ClusterRole "+role), tokenOf, path, next)
+}
+
+// AudienceGuard is TokenGuard for tokens of one audience, in a header of their own. No other token
+// of a user is valid, and a token that is seen here is valid nowhere else.
+func AudienceGuard(c client.Client, now func() time.Time, header, audience, path, role string, next http.Handler) http.Handler {
 	a := newAccess(c, now, "the ClusterRole "+role)
+	a.audience = audience
+	return guardWith(a, func(r *http.Request) string { return r.Header.Get(header) }, path, next)
+}
+
+func guardWith(a *access, tokenIn func(*http.Request) string, path string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
 		defer cancel()
-		code, why := a.check(ctx, tokenOf(r), path)
+		code, why := a.check(ctx, tokenIn(r), path)
 		if code == http.StatusOK {
 			next.ServeHTTP(w, r)
 			return

@@ -220,7 +220,7 @@ func worse(a, b string) string {
 func (st *state) mark() uint64 {
 	h := fnv.New64a()
 	v := st.view
-	fmt.Fprintln(h, v.Headline, v.Colour, v.Phase, v.Paused, v.NodesDone, v.NodesTotal, v.Waiting, v.Warnings, v.Next, v.Bundles, st.media, v.DoneLatest)
+	fmt.Fprintln(h, v.Headline, v.Colour, v.Phase, v.Paused, v.NodesDone, v.NodesTotal, v.Percent, v.Waiting, v.Warnings, v.Next, v.Bundles, st.media, v.DoneLatest)
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		fmt.Fprintln(h, n.Name, n.Phase, n.Step, n.Ready, n.Unschedulable, n.OnHold, n.ImagesPinned, n.BytesDone, n.Kubelet)

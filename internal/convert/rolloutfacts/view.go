@@ -83,11 +83,27 @@ func statusNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {
 	if r := nu.Status.Run; r != nil {
 		out.Step = r.Step
 	}
+	out.StepsDone, out.StepsTotal = steps(nu)
 	if h := nu.Status.Pins; h != nil {
 		out.ImagesTotal, out.ImagesReady, out.ImagesPinned = int(h.ImagesTotal), int(h.ImagesReady), int(h.ImagesPinned)
 		out.BytesTotal, out.BytesDone, out.FromMedia, out.FromPeers = h.BytesTotal, h.BytesDone, h.BytesFromMedia, h.BytesFromPeers
+		out.FromRegistry = h.BytesFromRegistry
 	}
 	return out
+}
+
+// steps counts those of the run that a node may do. An undo has steps of its own: they would
+// look like progress.
+func steps(nu *v1alpha1.NodeUpdate) (done, total int) {
+	permitted, run := nu.Spec.Run, nu.Status.Run
+	if permitted == nil || permitted.Undo {
+		return 0, 0
+	}
+	total = len(permitted.Steps)
+	if run != nil && run.UID == permitted.UID && run.PlanDigest == permitted.PlanDigest {
+		done = min(int(run.StepsDone), total)
+	}
+	return done, total
 }
 
 func statusBundle(b *v1alpha1.Bundle) explain.Bundle {

@@ -16,7 +16,7 @@ import (
 const sampleEvery = 500 * time.Millisecond
 
 // memoryLimit is what the controller's Deployment tells it to stay below.
-const memoryLimit = "850MiB"
+const memoryLimit = "540MiB"
 
 // controllerProcess is the process that is measured.
 type controllerProcess struct {

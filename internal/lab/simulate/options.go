@@ -9,11 +9,11 @@ import (
 
 // Limits that a run is held to.
 const (
-	MaxWritesPerNode = 12
-	MaxRSS           = 1 << 30
+	MaxWritesPerNode = 8
+	MaxRSS           = 600 << 20
 	MaxDecision      = 50 * time.Millisecond
 	MaxWall          = 1.1 // times the bound
-	MaxRestart       = 10 * time.Second
+	MaxRestart       = 5 * time.Second
 )
 
 // Options of a run.

@@ -72,7 +72,7 @@ func TestFiftyNodes(t *testing.T) {
 	if r.MaxUnavailable > 12 {
 		t.Errorf("%d nodes were unavailable at once, the budget is 12", r.MaxUnavailable)
 	}
-	if most := MaxWritesPerNode + 2; r.MaxWritesOfANode > most { // one node has the stick, and says so
+	if most := MaxWritesPerNode + 6; r.MaxWritesOfANode > most { // the limit is on the mean; one node has the stick, and says so
 		t.Errorf("one node was written %d times, %d are allowed", r.MaxWritesOfANode, most)
 	}
 	if r.Restart == nil || r.Restart.GapSeconds == 0 {
@@ -100,13 +100,13 @@ func TestFiftyNodes(t *testing.T) {
 
 func TestMissedLimitsAreNamed(t *testing.T) {
 	t.Parallel()
-	good := Result{Budget: 10, WritesPerNode: 12, ControllerRSS: MaxRSS, WallOfBound: 1.1, MaxUnavailable: 10,
-		Decisions: map[string]Decisions{"updates": {P99: 0.9, ProcessorP99: 0.05}}, Restart: &Restart{GapSeconds: 10}}
+	good := Result{Budget: 10, WritesPerNode: 8, ControllerRSS: MaxRSS, WallOfBound: 1.1, MaxUnavailable: 10,
+		Decisions: map[string]Decisions{"updates": {P99: 0.9, ProcessorP99: 0.05}}, Restart: &Restart{GapSeconds: 5}}
 	if good.evaluate(); !good.OK {
 		t.Errorf("at the limits: %v", good.Problems)
 	}
-	bad := Result{Budget: 10, WritesPerNode: 12.1, ControllerRSS: MaxRSS + 1<<20, WallOfBound: 1.2, MaxUnavailable: 11,
-		Decisions: map[string]Decisions{"updates": {P99: 0.01, ProcessorP99: 0.06}}, Restart: &Restart{GapSeconds: 11}}
+	bad := Result{Budget: 10, WritesPerNode: 8.1, ControllerRSS: MaxRSS + 1<<20, WallOfBound: 1.2, MaxUnavailable: 11,
+		Decisions: map[string]Decisions{"updates": {P99: 0.01, ProcessorP99: 0.06}}, Restart: &Restart{GapSeconds: 5.1}}
 	if bad.evaluate(); bad.OK || len(bad.Problems) != 6 {
 		t.Errorf("beyond every limit: %v", bad.Problems)
 	}
