@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/internal/text"
@@ -20,7 +19,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
-	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -153,20 +152,70 @@ func (o *options) confirm(ctx context.Context, c client.Client, u *v1alpha1.Clus
 }
 
 func newApprove(o *options) *cobra.Command {
-	return &cobra.Command{
+	var mismatch bool
+	var from registryFlags
+	c := &cobra.Command{
 		Use:   "approve DIGEST|BUNDLE-FILE",
 		Short: "Approve a bundle by its digest",
 		Long: `Approve a bundle by its digest: nodes may copy, load and pin it. This starts no
 update; use refit plan and refit apply for that.
 
 Nodes refuse a stick with another bundle. The Bundle then shows the digest on the
-stick and the expected one.`,
+stick and the expected one.
+
+The command first compares the bundle with the nodes: platforms, runtimes, the step
+between the Kubernetes versions, and constraints of the bundle (refit bundle create
+--constraint). A bundle that does not fit a node is refused with exit code 3; use
+--allow-mismatch to approve it. Of a file, it also shows how many of the images
+the nodes have.
+
+With --registry one node fetches the bundle from there, if no stick brings it. Push it
+with refit bundle push.`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.approve(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := from.read()
+			if err != nil {
+				return err
+			}
+			return o.approve(cmd.Context(), args[0], at, mismatch)
+		},
 	}
+	f := c.Flags()
+	f.BoolVar(&mismatch, "allow-mismatch", false, "approve it even if it does not fit some nodes")
+	f.StringVar(&from.at.Reference, "registry", "", "reference of the bundle in a registry, as refit bundle push prints it")
+	f.StringArrayVar(&from.at.Mirrors, "mirror", nil, "repository with the same content, asked before the registry; may be repeated")
+	f.StringVar(&from.authorities, "registry-ca", "", "file with the certificates of authorities (PEM) that nodes trust for the registry")
+	return c
 }
 
-func (o *options) approve(ctx context.Context, arg string) error {
+// registryFlags say where a registry has a bundle.
+type registryFlags struct {
+	at v1alpha1.BundleRegistry
+	// authorities is a file.
+	authorities string
+}
+
+// read returns what the flags say, nil without a registry.
+func (f *registryFlags) read() (*v1alpha1.BundleRegistry, error) {
+	if f.at.Reference == "" {
+		if len(f.at.Mirrors) > 0 || f.authorities != "" {
+			return nil, console.UsageErrorf("--mirror and --registry-ca need --registry")
+		}
+		return nil, nil
+	}
+	if f.authorities != "" {
+		pem, err := os.ReadFile(f.authorities)
+		if err != nil {
+			return nil, console.UsageError(fmt.Errorf("--registry-ca: %w", err))
+		}
+		f.at.CABundle = string(pem)
+	}
+	return &f.at, nil
+}
+
+// approve approves a bundle. at is where a registry has it, nil leaves that as it is. mismatch
+// approves a bundle that does not fit all nodes.
+func (o *options) approve(ctx context.Context, arg string, at *v1alpha1.BundleRegistry, mismatch bool) error {
 	c, err := o.Client()
 	if err != nil {
 		return err
@@ -176,38 +225,84 @@ func (o *options) approve(ctx context.Context, arg string) error {
 		return err
 	}
 	o.noteProofs(arg)
-	var list v1alpha1.BundleList
-	if err := c.List(ctx, &list); err != nil {
-		return inputs.ListError(err)
+	if err := o.checkFit(ctx, c, arg, digest, mismatch); err != nil {
+		return err
 	}
-	for i := range list.Items {
-		b := &list.Items[i]
-		if b.Spec.Digest != digest && (b.Spec.Digest != "" || b.Status.Digest != digest) {
-			continue
-		}
-		patch := client.MergeFrom(b.DeepCopy())
-		b.Spec.Digest = digest
-		if err := c.Patch(ctx, b, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
-			return approveError("Bundle "+b.Name, err)
-		}
-		o.awaitApproved(ctx, c, b)
-		fmt.Fprintf(o.Out, "approved %s %s\n", b.Name, digest)
-		return nil
+	b, found, err := bundleToApprove(ctx, c, digest)
+	if err != nil {
+		return err
 	}
-	b := &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "sha256-" + digest[len("sha256:"):][:12]}, Spec: v1alpha1.BundleSpec{Digest: digest}}
-	if err := c.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
+	before := b.DeepCopy()
+	if b.Spec.Digest = digest; at != nil {
+		if b.Spec.Registry != nil {
+			at.NodeSelector = b.Spec.Registry.NodeSelector
+		}
+		b.Spec.Registry = at
+	}
+	note := ""
+	if found {
+		err = c.Patch(ctx, b, client.MergeFrom(before), client.FieldOwner(v1alpha1.FieldOwnerCLI))
+	} else {
+		note = " (not seen on any medium yet)"
+		err = c.Create(ctx, b, client.FieldOwner(v1alpha1.FieldOwnerCLI))
+	}
+	if at != nil {
+		note = " (a node fetches it from " + at.Reference + ")"
+	}
+	if err != nil {
 		return approveError("bundle "+digest, err)
 	}
 	o.awaitApproved(ctx, c, b)
-	fmt.Fprintf(o.Out, "approved %s %s (not seen on any medium yet)\n", b.Name, digest)
+	fmt.Fprintf(o.Out, "approved %s %s%s\n", b.Name, digest, note)
 	return nil
+}
+
+// bundleToApprove returns the Bundle with that digest, or a new one.
+func bundleToApprove(ctx context.Context, c client.Client, digest string) (b *v1alpha1.Bundle, found bool, err error) {
+	var list v1alpha1.BundleList
+	if err := c.List(ctx, &list); err != nil {
+		return nil, false, inputs.ListError(err)
+	}
+	for i := range list.Items {
+		if b := &list.Items[i]; b.Spec.Digest == digest || (b.Spec.Digest == "" && b.Status.Digest == digest) {
+			return b, true, nil
+		}
+	}
+	return &v1alpha1.Bundle{ObjectMeta: metav1.ObjectMeta{Name: "sha256-" + digest[len("sha256:"):][:12]}}, false, nil
+}
+
+// checkFit refuses a bundle that does not fit the nodes. An account that must not list nodes may
+// approve all the same, with a note.
+func (o *options) checkFit(ctx context.Context, c client.Client, arg, digest string, mismatch bool) error {
+	var h *bundle.Header
+	if isFile(arg) {
+		var err error
+		if h, err = bundleHeader(arg); err != nil {
+			return err
+		}
+	}
+	f, err := bundlecmd.FitBundle(ctx, c, h, digest)
+	switch {
+	case apierrors.IsForbidden(err):
+		o.Note("this account must not list nodes, so the bundle was not compared with them")
+		return nil
+	case err != nil:
+		return err
+	case f == nil:
+		o.Note("nothing is known of this bundle yet, so it was not compared with the nodes; name its file to compare it")
+		return nil
+	}
+	f.Print(o.Err)
+	if mismatch {
+		return nil
+	}
+	return f.Err(digest)
 }
 
 // noteProofs prints who signed the images of a bundle that is a file here. It decides nothing:
 // an unreadable archive of signatures is a warning.
 func (o *options) noteProofs(arg string) {
-	disk, _ := bundlereader.SplitPath(arg)
-	if st, err := os.Stat(disk); err != nil || st.IsDir() && !strings.Contains(arg, "/") {
+	if !isFile(arg) {
 		return
 	}
 	summary, err := bundlecmd.ProofSummary(arg)

@@ -24,9 +24,7 @@ func resolveBundle(ctx context.Context, c client.Client, arg string) (string, er
 	if digestForm.MatchString(arg) {
 		return arg, nil
 	}
-	disk, _ := bundlereader.SplitPath(arg)
-	// The name of a Bundle has no slash: a directory with one is meant as a path.
-	if st, err := os.Stat(disk); err == nil && (!st.IsDir() || strings.Contains(arg, "/")) {
+	if isFile(arg) {
 		h, err := bundleHeader(arg)
 		if err != nil {
 			return "", err
@@ -38,6 +36,14 @@ func resolveBundle(ctx context.Context, c client.Client, arg string) (string, er
 		return "", inputs.ListError(err)
 	}
 	return pickBundle(list.Items, arg)
+}
+
+// isFile reports whether an argument means a file, a medium or a directory here. The name of a
+// Bundle has no slash: a directory with one is meant as a path.
+func isFile(arg string) bool {
+	disk, _ := bundlereader.SplitPath(arg)
+	st, err := os.Stat(disk)
+	return err == nil && (!st.IsDir() || strings.Contains(arg, "/"))
 }
 
 func pickBundle(bundles []v1alpha1.Bundle, arg string) (string, error) {

@@ -16,15 +16,15 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 )
 
-// New is `refit bundle`. Only create with tracks: or cluster:, images with cluster:, list without
-// a path, and remove need a cluster.
+// New is `refit bundle`. Only create with tracks: or cluster:, images with cluster:, inspect
+// with --cluster, list without a path, and remove need a cluster.
 func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bundle", Short: "Create, inspect, verify, sign, write, serve and remove bundles",
 		Long: "A bundle is one file with everything for an update: images, node binaries, hashes and signatures.\nIts digest is the digest of its top manifest and covers every byte of the content.",
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newCreate(a), newImages(a), newInspect(), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newSplit(), newRestore(), newExtract(), newServe())
+	c.AddCommand(newCreate(a), newImages(a), newInspect(a), newVerify(), newSign(), newList(a), newRemove(a), newDiff(), newWrite(), newRepair(), newSplit(), newRestore(), newExtract(), newServe(), newPush())
 	return c
 }
 

@@ -32,11 +32,13 @@ SOURCE is one of
   list:FILE                   image references or sources, one per line, # begins a comment
   bundle:FILE                 everything of another bundle
   payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, containerd, runc, cni-plugins (a tar),
-                              file.NAME for a NodeConfig, or your own
+                              k3s, rke2, k0s, file.NAME for a NodeConfig, or your own
   tracks:[FILE]               approved images of the cluster's ImageTracks, or of a file (kubectl get imagetracks -o yaml)
   os-image:NAME               the images of an OSImage of the cluster for its pools, or the image of an OSBuild
   kubernetes:VERSION          an official release for kubeadm clusters: the images of kubeadm's own list (CoreDNS, etcd and pause too),
                               kubelet, kubeadm and kubectl, and from places that have them crictl and the CNI plugins
+  k3s:VERSION, rke2:VERSION, k0s:VERSION
+                              an official release of that distribution: its program, and the images of its list
   manifests:PATH              the images of manifests: a file, a directory or - for standard input
   kustomize:DIR               the images of a kustomization
   chart:REF                   the images of a Helm chart: a directory, an archive, oci://HOST/PATH:VERSION or https://HOST/PATH/NAME:VERSION
@@ -68,6 +70,16 @@ SHA256SUMS or SHA512SUMS. Downloads must have one; they stay in ~/.cache/refit/k
 computer, to list its images. They come from the registries in their names, or from --kubernetes-images, and keep their names.
 Without --platform the bundle is for the platform of this computer.
 
+k3s:VERSION, rke2:VERSION and k0s:VERSION (v1.36.3+k3s1, v1.36.3+rke2r1, v1.36.3+k0s.2) get their files from --kubernetes-from. That
+is a directory with the files of the release, or with VERSION/FILE, or a URL with VERSION/FILE. The default is GitHub.
+  k3s   k3s or k3s-ARCH, k3s-images.txt, k3s-airgap-images-ARCH.tar.zst, sha256sum-ARCH.txt
+  rke2  rke2.linux-ARCH.tar.gz, rke2-images-PART.linux-ARCH.txt and .tar.zst, sha256sum-ARCH.txt; --rke2-parts names the parts
+  k0s   k0s-VERSION-ARCH, airgap-images-list.txt, k0s-airgap-bundle-VERSION-ARCH, sha256sums.txt
+
+Every file must be in the release's list of checksums. A list of images without a checksum, as that of k3s, must have exactly the
+images of the archives. Images that no archive has come from the registries in their names, or from --kubernetes-images.
+No program of the release runs on this computer.
+
 --verify POLICY refuses images whose signature by cosign (with a key) or notation is missing or wrong, before a byte is
 copied. The policy is a file of kind ImageProofPolicy with rules for repositories. --with-proofs carries the signatures,
 SBOMs and provenance of the images, which registries and layouts have, in the payload image-proofs. --verify includes it.
@@ -78,12 +90,15 @@ if it names another one in the registry now; --cluster-tags registry takes that 
 from --kubernetes-images. kubeadm's list is that of the cluster's release (--kubernetes-from has its kubeadm), or that of kubernetes:VERSION.
 
 Images must have a tag or a digest. Groups are inferred (control-plane, node, refit, workload) or set with --group.
+--constraint says for which nodes the bundle is made. refit approve compares it with the nodes, and so their platforms and the step
+between the Kubernetes versions.
+
 The next run with the same sources continues an interrupted one.
 
 --base OLD writes a delta: a small file for sites that have the bundle OLD. There refit bundle restore makes the full bundle of
 both, bit by bit as without --base. The digest and the signature are those of the full bundle. Nodes take only full bundles.
 The command makes the full bundle in FILE` + fullSuffix + ` first, and removes it when the delta is complete. Of a bundle that you have,
-the source bundle:FILE makes the same bundle again, if its name, version, groups and key are given again.
+the source bundle:FILE makes the same bundle again, if its name, version, groups, constraints and key are given again.
 
 --have INVENTORY writes a delta too, without the old bundle at hand: it leaves out blobs that the site has, by a file of
 refit inventory. Of the bundles in it the command takes the one with the most bytes, and prints what it leaves out. The site
@@ -92,7 +107,7 @@ restores with that bundle as OLD. Other blobs are whole, so --base makes a small
 type createFlags struct {
 	output, key, format string
 	unsigned            bool
-	groups              []string
+	groups, constraints []string
 	base, have          string
 	pubs                []string
 	policy              string
@@ -122,10 +137,11 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	fl.StringVar(&f.output, "output", "", "file to write")
 	fl.StringVar(&f.key, "key", "", "private key that signs the bundle (refit keys generate)")
 	fl.BoolVar(&f.unsigned, "unsigned", false, "leave the bundle unsigned: it must be approved by digest")
-	fl.StringVar(&f.opts.Name, "name", "", "name of the bundle (default kubernetes if it has a kubelet, else images)")
-	fl.StringVar(&f.opts.Version, "version", "", "semantic version of the bundle (default that of the kubelet)")
+	fl.StringVar(&f.opts.Name, "name", "", "name of the bundle (default kubernetes if it has a kubelet, k3s, rke2 or k0s if it has that program, else images)")
+	fl.StringVar(&f.opts.Version, "version", "", "semantic version of the bundle (default that of the kubelet, or of k3s, rke2 or k0s)")
 	fl.StringVar(&f.opts.MinRefit, "min-refit", "", "oldest refit that may load it (default 0.1.0)")
-	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to include, for example linux/amd64 (default all of the sources; with kubernetes:VERSION that of this computer)")
+	fl.StringArrayVar(&f.constraints, "constraint", nil, "what nodes must have before they load it: kubernetes>=VERSION (before the update), kubernetes<=VERSION, containerd>=VERSION or cri-o>=VERSION; may be repeated")
+	fl.StringSliceVar(&f.opts.Platforms, "platform", nil, "platforms to include, for example linux/amd64 (default all of the sources; with a release that of this computer)")
 	fl.StringArrayVar(&f.groups, "group", nil, "GROUP=PATTERN puts images into a group, for example infra=registry.example/storage/*")
 	fl.StringVarP(&f.format, "format", "o", render.Table, "what to print: table (the digest), json or yaml")
 	fl.StringArrayVar(&f.osImages, "os-image", nil, "include the images of an OSImage or an OSBuild of the cluster (the source os-image:NAME), or the output of refit image build (oci:DIR:TAG)")
@@ -275,6 +291,9 @@ func (f *createFlags) read() (err error) {
 			return console.UsageErrorf("--group %s: write GROUP=PATTERN", g)
 		}
 		f.opts.Groups = append(f.opts.Groups, bundlewriter.GroupRule{Pattern: pattern, Group: group})
+	}
+	if f.opts.Constraints, err = bundle.ParseConstraints(f.constraints); err != nil {
+		return console.UsageError(fmt.Errorf("--constraint: %w", err))
 	}
 	if f.policy != "" {
 		if f.opts.Policy, err = readPolicy(f.policy); err != nil {

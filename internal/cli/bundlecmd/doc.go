@@ -15,5 +15,5 @@
 // command in package cli.
 //
 // Size: the commands of one noun share its errors, flags and progress. The files
-// kubernetes*.go read releases for create, which is their only caller.
+// kubernetes*.go and distributions*.go read releases for create and images, their only callers.
 package bundlecmd

@@ -1,10 +1,12 @@
 package bundlecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 
@@ -42,7 +44,8 @@ type referenceView struct {
 	// Running are the digests that containers of a cluster run under this name, the most used first.
 	Running []string `json:"running,omitempty"`
 	// Rule that found it: container, image-volume, custom-resource-field, annotation, argument,
-	// variable, image-like or text-like; of a cluster also kubeadm-list, sandbox-image or node-status.
+	// variable, image-like or text-like; of a cluster also kubeadm-list, sandbox-image or node-status;
+	// of a release release-list.
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
 	// File is the path of a manifest, or of a template in a chart. Line is that of a manifest.
@@ -53,7 +56,8 @@ type referenceView struct {
 	Path   string `json:"path,omitempty"`
 }
 
-const imagesLong = `Print every image reference in Kubernetes objects and its place. No image is fetched. Only cluster: asks a cluster.
+const imagesLong = `Print every image reference in Kubernetes objects or in the list of a release, and its place. No image is fetched. Only
+cluster: asks a cluster; k3s:, rke2: and k0s: fetch lists from release servers, unless --kubernetes-from names a directory.
 
 SOURCE is one of
   manifests:PATH  YAML or JSON: a file, the .yaml, .yml and .json files of a directory, or - for standard input
@@ -62,6 +66,7 @@ SOURCE is one of
                   oci://HOST/PATH:VERSION or https://HOST/PATH/NAME:VERSION
   resources:PATH  manifests that the controller applies
   cluster:[CONTEXT]  what a running cluster uses: workloads, pods, known custom resources, kubeadm's list for its release
+  k3s:VERSION, rke2:VERSION, k0s:VERSION  the list of a release, for the platform of this computer
 
 A reference is found by one of these rules:
   container              containers, init containers and ephemeral containers, also in custom resources
@@ -71,6 +76,7 @@ A reference is found by one of these rules:
   argument, variable     an argument or variable whose name says that it is an image, with a whole reference
   kubeadm-list           the list of the cluster's kubeadm
   sandbox-image          the sandbox (pause) image that nodes report
+  release-list           the list of a release of k3s, RKE2 or k0s
 The rule node-status finds images that only the status of nodes has: they may be unused, so they are candidates. -o json has the digests
 that containers run.
 The rules image-like and text-like find candidates: text with the form of a reference. refit bundle create prints them and
@@ -79,7 +85,7 @@ leaves them out. An image that an operator has in its own program is in no objec
 func newImages(a *inputs.Access) *cobra.Command {
 	s := imagesCall{cluster: clusterSource{access: a}}
 	c := &cobra.Command{
-		Use: "images SOURCE...", Short: "Print the image references in manifests, kustomizations, charts and clusters",
+		Use: "images SOURCE...", Short: "Print the image references in manifests, kustomizations, charts, clusters and releases",
 		Long:    imagesLong,
 		Example: "  refit bundle images chart:./my-chart --chart-set replicas=3\n  kubectl get deployments,daemonsets -A -o yaml | refit bundle images manifests:- -o json\n  refit bundle images cluster: --exclude-namespace 'test-*'",
 		Args:    console.Args(cobra.MinimumNArgs(1)),
@@ -87,7 +93,8 @@ func newImages(a *inputs.Access) *cobra.Command {
 	format := console.OutputFlag(c)
 	s.add(c.Flags())
 	s.cluster.add(c.Flags())
-	c.Flags().StringArrayVar(&s.kubernetes.from, "kubernetes-from", nil, "where the kubeadm of the cluster's release is: a directory, an official archive or a URL, may be repeated (default "+releaseServer+")")
+	c.Flags().StringArrayVar(&s.kubernetes.from, "kubernetes-from", nil, "where the kubeadm of the cluster's release is, or the list of k3s:, rke2: or k0s:: a directory, an archive or a URL, may be repeated (default "+releaseServer+", or GitHub)")
+	s.kubernetes.addParts(c.Flags())
 	c.RunE = func(c *cobra.Command, sources []string) error {
 		if err := console.CheckOutput(*format); err != nil {
 			return err
@@ -124,7 +131,7 @@ type imagesCall struct {
 // view lists the references of all sources.
 func (s *imagesCall) view(ctx context.Context, sources []string) (imagesView, error) {
 	v := imagesView{APIVersion: "refit.dev/bundleimages/v1", Kind: "BundleImages", Images: []string{}, References: []referenceView{}}
-	if err := errors.Join(s.checkPatterns(), s.cluster.check(sources)); err != nil {
+	if err := errors.Join(s.checkPatterns(), s.cluster.check(sources), s.kubernetes.checkParts(sources)); err != nil {
 		return v, err
 	}
 	have := map[string]bool{}
@@ -154,15 +161,36 @@ func (s *imagesCall) findIn(ctx context.Context, source string) (*clusterFound, 
 	if strings.HasPrefix(source, clusterPrefix) {
 		return s.cluster.read(ctx, source, "", &s.kubernetes, s.out)
 	}
+	if layout, release, ok := cutDistribution(source); ok {
+		return s.findRelease(ctx, layout, release)
+	}
 	kind, rest, ok := isObjects(source)
 	if kind == resourcesKind {
 		kind, ok = manifestsKind, true
 	}
 	if !ok {
-		return nil, console.UsageErrorf("source %q has no Kubernetes objects; use manifests:PATH, kustomize:DIR, chart:REF, resources:PATH or cluster:", source)
+		return nil, console.UsageErrorf("source %q has no Kubernetes objects; use manifests:PATH, kustomize:DIR, chart:REF, resources:PATH or cluster:, or k3s:VERSION, rke2:VERSION or k0s:VERSION", source)
 	}
 	refs, err := s.find(ctx, kind, rest)
 	return &clusterFound{refs: refs}, err
+}
+
+// ruleRelease found a reference in the list of a release.
+const ruleRelease = "release-list"
+
+// findRelease returns the references in the lists of a release, for the platform of this
+// computer.
+func (s *imagesCall) findRelease(ctx context.Context, layout releaseLayout, release string) (*clusterFound, error) {
+	platform := cmp.Or(hostPlatform(runtime.GOOS, runtime.GOARCH), "linux/amd64")
+	lists, err := s.kubernetes.listDistribution(ctx, layout, release, strings.TrimPrefix(platform, "linux/"), s.out)
+	found := &clusterFound{}
+	for _, l := range lists {
+		fmt.Fprintf(s.out, "%s:%s: images for %s of %s (%s)\n", layout.name, release, platform, l.origin, l.check)
+		for _, image := range l.images {
+			found.refs = append(found.refs, imagerefs.Ref{Image: image, Rule: ruleRelease, File: l.origin})
+		}
+	}
+	return found, err
 }
 
 func (s *objectSources) reference(source string, r imagerefs.Ref) referenceView {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlewriter"
 	"github.com/refit-dev/refit/internal/text"
@@ -37,37 +38,81 @@ var (
 // kubernetesSource replaces kubernetes:VERSION by plain sources.
 type kubernetesSource struct {
 	from, images []string
+	// parts are those of the images of rke2:VERSION.
+	parts []string
 	// listed: the source cluster: used the flags.
 	listed bool
 }
 
 func (k *kubernetesSource) add(fl *pflag.FlagSet) {
-	fl.StringArrayVar(&k.from, "kubernetes-from", nil, "where kubernetes:VERSION gets its programs, and cluster: its kubeadm: a directory, an official archive or a URL, may be repeated (default "+releaseServer+")")
-	fl.StringArrayVar(&k.images, "kubernetes-images", nil, "[PREFIX=]SOURCE has the images of kubernetes:VERSION and cluster:: docker://HOST/PATH (a mirror), oci:DIR or oci-archive:FILE, may be repeated (default the registry in their names)")
+	fl.StringArrayVar(&k.from, "kubernetes-from", nil, "where kubernetes:VERSION gets its programs, cluster: its kubeadm, and k3s:, rke2: or k0s: all files: a directory, an archive or a URL, may be repeated (default "+releaseServer+", or GitHub)")
+	fl.StringArrayVar(&k.images, "kubernetes-images", nil, "[PREFIX=]SOURCE has images of kubernetes:VERSION and cluster:, and those in no archive of k3s:, rke2: or k0s:VERSION: docker://HOST/PATH (a mirror), oci:DIR or oci-archive:FILE, may be repeated (default the registry in their names)")
+	k.addParts(fl)
+}
+
+func (k *kubernetesSource) addParts(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&k.parts, "rke2-parts", nil, "parts of the images of rke2:VERSION, for example core,cilium (default those that the directory has, else core,canal)")
 }
 
 // expand replaces the source; out gets notes and progress. Without platforms in the options
 // it sets that of this computer.
 func (k *kubernetesSource) expand(ctx context.Context, sources []string, o *bundlewriter.Options, out io.Writer) ([]string, error) {
+	if err := k.check(sources); err != nil {
+		return nil, err
+	}
 	var expanded []string
-	used := false
 	for _, s := range sources {
-		release, ok := strings.CutPrefix(s, kubernetesPrefix)
-		if !ok {
-			expanded = append(expanded, s)
-			continue
-		}
-		used = true
-		more, err := k.expandRelease(ctx, release, o, out)
+		more, err := k.expandOne(ctx, s, o, out)
 		if err != nil {
 			return nil, err
 		}
 		expanded = append(expanded, more...)
 	}
-	if !used && !k.listed && len(k.from)+len(k.images) > 0 {
-		return nil, console.UsageErrorf("--kubernetes-from and --kubernetes-images belong to the sources kubernetes:VERSION and cluster: name one, for example kubernetes:v1.36.3")
-	}
 	return expanded, nil
+}
+
+func (k *kubernetesSource) expandOne(ctx context.Context, source string, o *bundlewriter.Options, out io.Writer) ([]string, error) {
+	if release, ok := strings.CutPrefix(source, kubernetesPrefix); ok {
+		return k.expandRelease(ctx, release, o, out)
+	}
+	if layout, release, ok := cutDistribution(source); ok {
+		return k.expandDistribution(ctx, layout, release, o, out)
+	}
+	return []string{source}, nil
+}
+
+// check refuses two releases, and flags without their source.
+func (k *kubernetesSource) check(sources []string) error {
+	var releases []string
+	for _, s := range sources {
+		if _, ok := releaseOf(s); ok {
+			releases = append(releases, s)
+		}
+	}
+	switch {
+	case len(releases) > 1:
+		return console.UsageErrorf("a bundle has one release, not %s: make a bundle for each", strings.Join(releases, ", "))
+	case len(releases) == 0 && !k.listed && len(k.from)+len(k.images) > 0:
+		return console.UsageErrorf("--kubernetes-from and --kubernetes-images belong to the sources kubernetes:VERSION and cluster:, and to k3s:VERSION, rke2:VERSION and k0s:VERSION: name one, for example kubernetes:v1.36.3")
+	}
+	return k.checkParts(sources)
+}
+
+// checkParts refuses --rke2-parts without its source.
+func (k *kubernetesSource) checkParts(sources []string) error {
+	if len(k.parts) > 0 && !slices.ContainsFunc(sources, func(s string) bool { return strings.HasPrefix(s, distribution.RKE2+":") }) {
+		return console.UsageErrorf("--rke2-parts belongs to the source rke2:VERSION: name it")
+	}
+	return nil
+}
+
+// releaseOf is the version of a source that stands for an official release.
+func releaseOf(source string) (version string, ok bool) {
+	if version, ok = strings.CutPrefix(source, kubernetesPrefix); ok {
+		return version, true
+	}
+	_, version, ok = cutDistribution(source)
+	return version, ok
 }
 
 // list returns kubeadm's images of a version, for the source cluster:.
@@ -98,11 +143,7 @@ func (k *kubernetesSource) expandRelease(ctx context.Context, release string, o 
 		return nil, err
 	}
 	host := hostPlatform(runtime.GOOS, runtime.GOARCH)
-	if len(o.Platforms) == 0 && host != "" {
-		o.Platforms = []string{host}
-		fmt.Fprintf(out, "kubernetes %s: the bundle is for %s, as this computer; --platform names others\n", version, host)
-	}
-	arches, err := architectures(o.Platforms)
+	arches, err := releasePlatforms(o, "kubernetes "+version, out)
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +189,16 @@ func hostPlatform(system, arch string) string {
 		return ""
 	}
 	return system + "/" + arch
+}
+
+// releasePlatforms are the architectures of a bundle with a release; without --platform that of
+// this computer.
+func releasePlatforms(o *bundlewriter.Options, release string, out io.Writer) ([]string, error) {
+	if host := hostPlatform(runtime.GOOS, runtime.GOARCH); len(o.Platforms) == 0 && host != "" {
+		o.Platforms = []string{host}
+		fmt.Fprintf(out, "%s: the bundle is for %s, as this computer; --platform names others\n", release, host)
+	}
+	return architectures(o.Platforms)
 }
 
 var linuxPlatform = regexp.MustCompile(`^linux/([a-z0-9]+)$`)

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
@@ -71,7 +72,8 @@ func archivedProgram(entry string, programs []string) string {
 	dir, base := path.Split(entry)
 	top := dir == "" && base == programCrictl
 	release := slices.Contains([]string{"kubernetes/server/bin/", "kubernetes/node/bin/"}, dir)
-	if (top || release) && slices.Contains(programs, base) {
+	rke2 := dir == "bin/" && base == distribution.RKE2
+	if (top || release || rke2) && slices.Contains(programs, base) {
 		return base
 	}
 	return ""
@@ -159,7 +161,11 @@ func unpackInto(ctx context.Context, file string, programs []string, dir string)
 		return err
 	}
 	if n == 0 {
-		return console.UsageErrorf("it has no %s, so it is not an official archive: kubernetes-server-linux-ARCH.tar.gz and kubernetes-node-linux-ARCH.tar.gz have kubernetes/server/bin or kubernetes/node/bin", strings.Join(programs, ", "))
+		have := "kubernetes-server-linux-ARCH.tar.gz and kubernetes-node-linux-ARCH.tar.gz have kubernetes/server/bin or kubernetes/node/bin"
+		if slices.Contains(programs, distribution.RKE2) {
+			have = "rke2.linux-ARCH.tar.gz has bin/rke2"
+		}
+		return console.UsageErrorf("it has no %s, so it is not an official archive: %s", strings.Join(programs, ", "), have)
 	}
 	if err := os.Rename(half, dir); err != nil {
 		return err

@@ -144,6 +144,11 @@ func verifySums(file, root string) (check string, err error) {
 	if err != nil {
 		return "", err
 	}
+	return verifyAll(file, all)
+}
+
+// verifyAll compares a file with checksums. check is for people.
+func verifyAll(file string, all []checksum) (check string, err error) {
 	check = notVerified
 	for _, want := range all {
 		if err := want.verify(file); err != nil {

@@ -94,22 +94,28 @@ func (d *downloader) fetch(ctx context.Context, u *url.URL) (file, check string,
 	if err != nil {
 		return "", "", err
 	}
+	file, err = d.fetchVerified(ctx, u, want)
+	return file, "SHA-256 verified", err
+}
+
+// fetchVerified returns the file of a URL whose checksum is known.
+func (d *downloader) fetchVerified(ctx context.Context, u *url.URL, want *checksum) (string, error) {
 	dir, err := d.cache.subdir("sha256-" + want.sum)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	file = filepath.Join(dir, path.Base(u.Path))
+	file := filepath.Join(dir, path.Base(u.Path))
 	if have, err := fsutil.Digest(file); err == nil && have == "sha256:"+want.sum {
-		return file, "SHA-256 verified", nil
+		return file, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", err
+		return "", err
 	}
 	err = d.retry(ctx, func() error { return d.fetchFile(ctx, u, file, want) })
 	if errors.As(err, new(retryError)) {
 		err = fmt.Errorf("%w; the next run continues", err)
 	}
-	return file, "SHA-256 verified", err
+	return file, err
 }
 
 // retry calls f, and again while its error may go away by itself.
@@ -136,27 +142,44 @@ func (d *downloader) retry(ctx context.Context, f func() error) error {
 func (d *downloader) fetchSum(ctx context.Context, u *url.URL) (*checksum, error) {
 	at := *u
 	at.Path, at.RawPath = at.Path+".sha256", ""
-	resp, err := d.get(ctx, &at, 0)
+	text, err := d.fetchText(ctx, &at, maxSum)
+	var none *missingError
+	if errors.As(err, &none) {
+		return nil, missingf("%v, and files without a checksum are not used", err)
+	}
 	if err != nil {
 		return nil, err
+	}
+	sum := parseSum(text, sha256.Size)
+	if sum == "" {
+		return nil, fmt.Errorf("%s: the server sends no SHA-256: %.60q", at.Redacted(), text)
+	}
+	return &checksum{"SHA-256", sum, at.Redacted()}, nil
+}
+
+// fetchText returns a small file that is not stored, *missingError if the server does not have
+// it.
+func (d *downloader) fetchText(ctx context.Context, u *url.URL, most int64) (string, error) {
+	resp, err := d.get(ctx, u, 0)
+	if err != nil {
+		return "", err
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound, http.StatusGone:
-		return nil, missingf("%s has no such file (%s), and files without a checksum are not used", at.Redacted(), resp.Status)
+		return "", missingf("%s has no such file (%s)", u.Redacted(), resp.Status)
 	default:
-		return nil, statusError(&at, resp)
+		return "", statusError(u, resp)
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxSum))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
-		return nil, retryError{fmt.Errorf("%s: %w", at.Redacted(), err)}
+		return "", retryError{fmt.Errorf("%s: %w", u.Redacted(), err)}
 	}
-	sum := parseSum(string(text), sha256.Size)
-	if sum == "" {
-		return nil, fmt.Errorf("%s: the server sends no SHA-256: %.60q", at.Redacted(), text)
+	if int64(len(text)) > most {
+		return "", fmt.Errorf("%s has more than the %d bytes allowed", u.Redacted(), most)
 	}
-	return &checksum{"SHA-256", sum, at.Redacted()}, nil
+	return string(text), nil
 }
 
 func (d *downloader) get(ctx context.Context, u *url.URL, from int64) (*http.Response, error) {

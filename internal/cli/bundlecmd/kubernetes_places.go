@@ -170,26 +170,31 @@ func platformOf(file string) (string, error) {
 	return bundlewriter.ProgramPlatform(f), nil
 }
 
-// checkVersion refuses a program that was not built as a version. Programs for other machines
-// do not run here, so it searches for the version as Go's linker writes it. That has a zero
-// byte at its end, unlike the versions of a program's dependencies.
+// checkVersion refuses a program that was not built as a version.
 func (p *releaseProgram) checkVersion(version string) error {
 	if !slices.Contains(releasePrograms, p.name) {
 		return nil
 	}
-	f, err := os.Open(p.path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if bundlewriter.ProgramPlatform(f) == "" {
-		return nil
-	}
-	ok, err := hasText(f, append([]byte(version), 0))
+	ok, err := p.hasVersion(version)
 	if err == nil && !ok {
 		err = console.UsageErrorf("kubernetes %s: %s for linux/%s from %s is not %s. Name a place with programs of that release", version, p.name, p.arch, p.origin, version)
 	}
 	return err
+}
+
+// hasVersion reports whether a program was built as a version; true for a script. Programs for
+// other machines do not run here, so it searches for the version as Go's linker writes it. That
+// has a zero byte at its end, unlike the versions of a program's dependencies.
+func (p *releaseProgram) hasVersion(version string) (bool, error) {
+	f, err := os.Open(p.path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if bundlewriter.ProgramPlatform(f) == "" {
+		return true, nil
+	}
+	return hasText(f, append([]byte(version), 0))
 }
 
 // hasText reports whether a text occurs; memory is bounded.

@@ -93,3 +93,35 @@ func checkList(t *testing.T, path string, want map[string]string) {
 		t.Errorf("list %s: %d bundles, want %d", path, len(l.Bundles), len(want))
 	}
 }
+
+// A device with data of others is erased only after a yes, or with --yes.
+func TestWriteAsksBeforeItErases(t *testing.T) {
+	dir := site(t)
+	if os.Getuid() != 0 {
+		t.Skip("needs root to make a loop device")
+	}
+	must(t, "bundle", "create", "--output", "b", "--key", "keys/refit.key", "oci:layout", "payload:kubelet@v1.36.3=kubelet")
+	if err := os.Mkdir("photos", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	image := filepath.Join(dir, "stick.img")
+	extImage(t, "photos", image)
+	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop device here: %v: %s", err, out)
+	}
+	dev := strings.TrimSpace(string(out))
+	defer func() {
+		if out, err := exec.Command("losetup", "--detach", dev).CombinedOutput(); err != nil {
+			t.Errorf("detach %s: %v: %s", dev, err, out)
+		}
+	}()
+	for range 2 {
+		r := refit(t, "bundle", "write", "b", dev)
+		if r.code != console.ExitUsage || !strings.Contains(r.err, "asks before it erases "+dev+" (8.0 MiB): ext4 \"STICK\", 1 entry, and there is no terminal: use --yes") {
+			t.Fatalf("exit %d: %s", r.code, r.err)
+		}
+	}
+	must(t, "bundle", "write", "--yes", "b", dev)
+	must(t, "bundle", "write", "b", dev) // a bundle is written over without a question
+}

@@ -47,7 +47,7 @@ type objectSources struct {
 func (s *objectSources) add(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&s.chart.Values, "chart-values", nil, "[CHART:]FILE has values for charts, or for the chart of that name; may be repeated, later ones win")
 	fl.StringArrayVar(&s.chart.Sets, "chart-set", nil, "[CHART:]KEY=VALUE sets a value of charts, or of the chart of that name; may be repeated")
-	fl.StringVar(&s.chart.KubeVersion, "chart-kube-version", "", "Kubernetes version that charts see (default that of kubernetes:VERSION, else v1.36.0)")
+	fl.StringVar(&s.chart.KubeVersion, "chart-kube-version", "", "Kubernetes version that charts see (default that of the release, else v1.36.0)")
 	fl.StringSliceVar(&s.chart.APIVersions, "chart-api-versions", nil, "further APIs that charts see, for example monitoring.coreos.com/v1")
 	fl.StringArrayVar(&s.exclude, "exclude-image", nil, "leave out images of manifests, kustomizations and charts whose reference matches PATTERN, for example */test/*; may be repeated")
 }
@@ -157,7 +157,7 @@ func (s *objectSources) expand(ctx context.Context, sources []string, note func(
 	s.found = expansion{note: note, have: map[string]bool{}}
 	e := &s.found
 	for _, source := range sources {
-		if release, ok := strings.CutPrefix(source, kubernetesPrefix); ok {
+		if release, ok := releaseOf(source); ok {
 			s.release = release
 		}
 	}

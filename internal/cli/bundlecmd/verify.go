@@ -1,9 +1,11 @@
 package bundlecmd
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -109,13 +111,37 @@ func newSign() *cobra.Command {
 }
 
 func newWrite() *cobra.Command {
-	return &cobra.Command{
-		Use: "write FILE DEVICE", Short: "Write a bundle raw to a USB device (or a file), and read it back",
-		Long: "Write a bundle raw to a block device, and verify the bytes on the device. THE DEVICE LOSES ALL ITS DATA. The command writes nothing to a device that is in use (mounted, swap, part of a volume) or too small.",
+	var kind string
+	var yes bool
+	var readme bundlewriter.Readme
+	c := &cobra.Command{
+		Use: "write FILE DEVICE", Short: "Write a bundle to a USB device (or a file), and read it back",
+		Long: `Write a bundle to a block device, and verify the bytes on the device. THE DEVICE LOSES ALL ITS DATA. The command writes nothing to
+a device that is in use (mounted, swap, part of a volume) or too small. It names what else than a bundle the device has, and asks
+before it erases that; --yes answers for scripts.
+
+Without --filesystem the bundle is written raw: nodes read it, other computers do not. With --filesystem fat32 the device gets a
+partition with FAT32, which has the bundle as a file and README.TXT for the technician: what to do, and the SHA-256 of the file. Add
+lines about whom to call with --contact. FAT32 has no files of 4 GiB or more; a larger bundle is written in parts. A device on which
+writing was interrupted has no bundle.`,
 		Args: console.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
+			write := bundlewriter.WriteMedium
+			switch {
+			case kind == "fat32":
+				write = func(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
+					return bundlewriter.WriteFAT32(ctx, src, dst, readme, progress)
+				}
+			case kind != "":
+				return console.UsageErrorf("--filesystem %s: write fat32, or leave it out for a raw device; refit reads exFAT and ext4 too, format these with the tools of your system and copy the file", kind)
+			case len(readme.Contacts) > 0:
+				return console.UsageErrorf("--contact is for --filesystem fat32: a raw device has no README.TXT")
+			}
+			if err := confirmErase(c, a[1], yes); err != nil {
+				return err
+			}
 			bar := newProgress(c.ErrOrStderr(), "writing and reading back")
-			h, err := bundlewriter.WriteMedium(c.Context(), a[0], a[1], bar.set)
+			h, err := write(c.Context(), a[0], a[1], bar.set)
 			bar.finish(err == nil)
 			var corrupt *bundle.CorruptError
 			if errors.As(err, &corrupt) {
@@ -128,4 +154,27 @@ func newWrite() *cobra.Command {
 			return printf(c, "%s\n", h.Digest)
 		},
 	}
+	c.Flags().StringVar(&kind, "filesystem", "", "file system of the device: fat32 (default: none, the bundle is written raw)")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask before data on the device is erased")
+	c.Flags().StringArrayVar(&readme.Contacts, "contact", nil, "line of README.TXT about whom to call; may be repeated")
+	return c
+}
+
+// confirmErase asks before a device loses anything but a bundle.
+func confirmErase(c *cobra.Command, device string, yes bool) error {
+	if yes {
+		return nil
+	}
+	lost, err := bundlewriter.ReadDeviceContents(device)
+	if err != nil {
+		return withExitCode(err)
+	}
+	if lost.What == "" {
+		return nil
+	}
+	what := fmt.Sprintf("%s (%s): %s", device, strings.TrimPrefix(lost.Name+", "+explain.Bytes(lost.Size), ", "), lost.What)
+	if err := console.RequireTerminal(os.Stdin, "refit bundle write asks before it erases "+what); err != nil {
+		return err
+	}
+	return console.Confirm(c.Context(), os.Stdin, c.ErrOrStderr(), "Erase "+what+"?")
 }

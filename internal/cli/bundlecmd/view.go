@@ -23,18 +23,24 @@ type bundleView struct {
 	FormatVersion     int    `json:"formatVersion"`
 	MinRefit          string `json:"minRefit"`
 	// Size of the file; UnpackedSize of all distinct layers.
-	Size         int64           `json:"size"`
-	UnpackedSize int64           `json:"unpackedSize"`
-	HeaderSize   int64           `json:"headerSize"`
-	Blobs        int             `json:"blobs"`
-	ChunkSize    int64           `json:"chunkSize"`
-	Chunks       int64           `json:"chunks"`
-	Platforms    []string        `json:"platforms"`
-	Images       []imageView     `json:"images"`
-	Payloads     []payloadView   `json:"payloads"`
-	Signatures   []signatureView `json:"signatures"`
+	Size         int64    `json:"size"`
+	UnpackedSize int64    `json:"unpackedSize"`
+	HeaderSize   int64    `json:"headerSize"`
+	Blobs        int      `json:"blobs"`
+	ChunkSize    int64    `json:"chunkSize"`
+	Chunks       int64    `json:"chunks"`
+	Platforms    []string `json:"platforms"`
+	// Constraints on nodes that the bundle's maker set.
+	Constraints []bundle.Constraint `json:"constraints,omitempty"`
+	Images      []imageView         `json:"images"`
+	Payloads    []payloadView       `json:"payloads"`
+	Signatures  []signatureView     `json:"signatures"`
 	// Proofs are the signatures and documents of images that the bundle carries.
 	Proofs []proofView `json:"proofs,omitempty"`
+	// Roles are what nodes of each role and platform store.
+	Roles []roleView `json:"roles"`
+	// Fit is how it fits the nodes of the cluster, with --cluster.
+	Fit *Fit `json:"fit,omitempty"`
 }
 
 type imageView struct {
@@ -67,7 +73,7 @@ func viewOf(h *bundle.Header) bundleView {
 	v := bundleView{APIVersion: "refit.dev/bundle/v1", Kind: "Bundle", Digest: h.Digest, Name: m.Name, Version: m.Version,
 		KubernetesVersion: m.KubernetesVersion, FormatVersion: m.FormatVersion, MinRefit: m.MinRefit,
 		Size: h.FileSize(), HeaderSize: h.HeaderSize(), Blobs: len(m.Blobs), ChunkSize: m.ChunkSize, Chunks: h.ChunkCount(),
-		Platforms: append([]string{}, m.Platforms...), Images: []imageView{}, Payloads: []payloadView{}, Signatures: []signatureView{}}
+		Platforms: append([]string{}, m.Platforms...), Constraints: m.Constraints, Images: []imageView{}, Payloads: []payloadView{}, Signatures: []signatureView{}}
 	for _, b := range m.Blobs {
 		v.UnpackedSize += b.UnpackedSize
 	}
@@ -82,6 +88,7 @@ func viewOf(h *bundle.Header) bundleView {
 			v.Signatures = append(v.Signatures, signatureView{s.KeyID, e.PayloadType, "ed25519"})
 		}
 	}
+	v.Roles = viewRoles(h, nil)
 	return v
 }
 
@@ -101,6 +108,9 @@ func (v bundleView) table(w io.Writer, wide, verified bool) error {
 	}
 	row("Size:", fmt.Sprintf("%s (%s unpacked), %d blobs, %d chunks", explain.Bytes(v.Size), explain.Bytes(v.UnpackedSize), v.Blobs, v.Chunks))
 	row("Platforms:", orNone(v.Platforms))
+	for _, c := range v.Constraints {
+		row("For nodes with:", c.String())
+	}
 	row("Needs refit:", v.MinRefit+" or later")
 	row("Signed by key:", orNone(v.keyIDs()))
 	row("")
@@ -114,6 +124,9 @@ func (v bundleView) table(w io.Writer, wide, verified bool) error {
 	}
 	for _, p := range v.Payloads {
 		row(p.Name, orDash(p.Version), orDash(p.Platform), explain.Bytes(p.Size), digest(p.Digest))
+	}
+	if len(v.Roles) > 0 {
+		roleRows(row, v.Roles)
 	}
 	proofRows(row, v.Proofs, verified)
 	return tw.Flush()

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/user"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/internal/cli/console"
@@ -46,6 +48,16 @@ type Access struct {
 // Note prints a hint for people.
 func (o *Access) Note(format string, a ...any) {
 	fmt.Fprintf(o.Err, format+"\n", a...)
+}
+
+// CurrentUser returns the name of the user who runs the command, for people who read it later.
+func CurrentUser() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	name := strings.ToValidUTF8(u.Username, "")
+	return name[:min(len(name), 128)]
 }
 
 // Config returns the access to the API server of the flags or the environment.

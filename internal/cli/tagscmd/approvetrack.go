@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/user"
 	"slices"
 	"strings"
 
@@ -164,22 +163,12 @@ func approve(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
 	}
 	o.Spec.Refused = slices.DeleteFunc(o.Spec.Refused, func(r v1alpha1.TrackRefusal) bool { return r.Digest == c.Digest })
 	o.Spec.Approvals = slices.DeleteFunc(o.Spec.Approvals, func(x v1alpha1.TrackApproval) bool { return x.Digest == c.Digest || !isCandidate(o, x.Digest) })
-	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, ApprovedBy: currentUser(), Reason: d.reason})
+	o.Spec.Approvals = append(o.Spec.Approvals, v1alpha1.TrackApproval{Digest: c.Digest, Serial: c.Serial, AnyOrder: d.anyOrder, ApprovedBy: inputs.CurrentUser(), Reason: d.reason})
 	return c.Digest, nil
 }
 
 func isCandidate(o *v1alpha1.ImageTrack, digest string) bool {
 	return slices.ContainsFunc(o.Status.Candidates, func(c v1alpha1.TrackCandidate) bool { return c.Digest == digest })
-}
-
-// currentUser returns the local account and host; it is a note, not a proof.
-func currentUser() string {
-	u, err := user.Current()
-	if err != nil {
-		return ""
-	}
-	name := strings.ToValidUTF8(u.Username, "")
-	return name[:min(len(name), 128)]
 }
 
 func reject(o *v1alpha1.ImageTrack, what string, d decision) (string, error) {
