@@ -69,6 +69,24 @@ func imageTrack(name string, change func(*v1alpha1.ImageTrackSpec)) *v1alpha1.Im
 	return o
 }
 
+// images is a TrustPolicy with one rule for images.
+func images(name string, r v1alpha1.ImageRule) *v1alpha1.TrustPolicy {
+	return &v1alpha1.TrustPolicy{ObjectMeta: meta(name), Spec: v1alpha1.TrustPolicySpec{Images: []v1alpha1.ImageRule{r}}}
+}
+
+func cosign(pem string) *v1alpha1.CosignTrust {
+	return &v1alpha1.CosignTrust{Keys: []v1alpha1.PEMText{{Name: "k", PEM: pem}}}
+}
+
+// inRegistry is a bundle in a registry, and what is changed of it.
+func inRegistry(name, digest string, change func(*v1alpha1.BundleRegistry)) *v1alpha1.Bundle {
+	o := &v1alpha1.Bundle{ObjectMeta: meta(name), Spec: v1alpha1.BundleSpec{Digest: digest, Registry: &v1alpha1.BundleRegistry{Reference: "r.example/site/bundles:v1"}}}
+	if change != nil {
+		change(o.Spec.Registry)
+	}
+	return o
+}
+
 func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
 func nodeMeta(name string) metav1.ObjectMeta {
@@ -87,40 +105,57 @@ func testRules(t *testing.T, c client.Client) {
 		"a bundle without a digest is a found one": {&v1alpha1.Bundle{ObjectMeta: meta("b1")}, ""},
 		"a bundle with a digest is approved":       {&v1alpha1.Bundle{ObjectMeta: meta("b2"), Spec: v1alpha1.BundleSpec{Digest: digestA}}, ""},
 		"a short digest is refused":                {&v1alpha1.Bundle{ObjectMeta: meta("b3"), Spec: v1alpha1.BundleSpec{Digest: "sha256:abc"}}, "as `refit bundle inspect` prints it"},
-		"an update needs a digest":                 {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u1"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: "v1.36.3"}}, "as `kubectl get bundles -o wide` shows it"},
-		"an update starts in a known way":          {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u2"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: "Now"}}, `supported values: "Manual", "Immediate"`},
-		"a budget of no node is refused":           {&v1alpha1.UpdatePool{ObjectMeta: meta("p1"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget}}, "use paused to stop"},
-		"a budget of no percent is refused":        {&v1alpha1.UpdatePool{ObjectMeta: meta("p2"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &percent}}, "use paused to stop"},
-		"a pool without a budget has one":          {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
-		"a risk says why and until when":           {risky("r1", v1alpha1.AcceptedRisk{Check: "clock", Reason: "no NTP here", Until: soon}), ""},
-		"a risk without a reason is refused":       {risky("r2", v1alpha1.AcceptedRisk{Check: "clock", Reason: " ", Until: soon}), "say why the risk is taken"},
-		"a quorum can never be accepted":           {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
-		"a check has a name":                       {risky("r4", v1alpha1.AcceptedRisk{Check: "The Clock", Reason: "no NTP here", Until: soon}), "as `refit gate` lists them"},
-		"a grace of zero would be force":           {drains("r5", v1alpha1.DrainOptions{GracePeriodSeconds: &none}), "would be gone from the API while it still runs"},
-		"a drain may leave pods where they are":    {drains("r6", v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "local"}}}), ""},
-		"a policy needs keys":                      {&v1alpha1.TrustPolicy{ObjectMeta: meta("t1"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{}}}, "should have at least 1 items"},
-		"a private key is not a public one":        {&v1alpha1.TrustPolicy{ObjectMeta: meta("t2"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PRIVATE KEY-----"}}}}, "a private key must never be put here"},
-		"a threshold above the keys is refused":    {&v1alpha1.TrustPolicy{ObjectMeta: meta("t3"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}, Threshold: 2}}, "lower it or add keys"},
-		"all of a bundle needs the bundle":         {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s1"), Spec: v1alpha1.PinnedImageSetSpec{AllOfBundle: true}}, "name the digest of the bundle"},
-		"an image is pinned by digest":             {set("s2", v1alpha1.PinnedImage{Name: "a:1", Digest: "latest"}), "a tag alone can move"},
-		"an image twice in a group is refused":     {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"},
-		"a file has contents or is absent":         {nodeConfig("c1", v1alpha1.NodeFile{Path: "/etc/x"}), "set contents, or absent: true"},
-		"a file's path does not climb":             {nodeConfig("c2", v1alpha1.NodeFile{Path: "/etc/../x", Absent: true}), "must be an absolute, clean path"},
-		"contents come from one place":             {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64, configMap and payload"},
-		"pools or a selector, not both":            {&v1alpha1.NodeConfig{ObjectMeta: meta("c4"), Spec: v1alpha1.NodeConfigSpec{Pools: []string{"a"}, NodeSelector: &metav1.LabelSelector{}}}, "not both"},
-		"a masked unit has no file of its own":     {&v1alpha1.NodeConfig{ObjectMeta: meta("c5"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x.service", State: "masked", Contents: "x"}}}}, "cannot be masked"},
-		"a unit has a type":                        {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},
-		"a certificate is asked something":         {&v1alpha1.NodeConfig{ObjectMeta: meta("c7"), Spec: v1alpha1.NodeConfigSpec{Certificates: []v1alpha1.NodeCertificate{{Name: "apiserver"}}}}, "set notBefore or daysLeft"},
-		"kubelet fields are any":                   {&v1alpha1.NodeConfig{ObjectMeta: meta("c8"), Spec: v1alpha1.NodeConfigSpec{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":50,"evictionHard":{"memory.available":"1Gi"}}`)}}}, ""},
-		"an updater is asked over https":           {&v1alpha1.Updater{ObjectMeta: meta("x1"), Spec: v1alpha1.UpdaterSpec{URL: "http://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "must begin with https://"},
-		"an updater's CA is known":                 {&v1alpha1.Updater{ObjectMeta: meta("x2"), Spec: v1alpha1.UpdaterSpec{URL: "https://a"}}, "must be CA certificates in PEM"},
-		"refit's own updaters keep their names":    {&v1alpha1.Updater{ObjectMeta: meta("kubernetes"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "take another"},
-		"an updater with all of it is registered":  {&v1alpha1.Updater{ObjectMeta: meta("x3"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, ""},
-		"a track follows one thing":                {imageTrack("k1", nil), "set exactly one of tag"},
-		"a single tag has one version":             {imageTrack("k2", func(s *v1alpha1.ImageTrackSpec) { s.Follow = v1alpha1.TrackFollow{Tag: "1", Versions: "~1"} }), "a single tag has one version"},
-		"a scheme is declared":                     {imageTrack("k3", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Scheme = "1", "guess" }), "regexp: and an expression"},
-		"what floats has no tiers":                 {imageTrack("k4", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tier, s.Scheme = "Short", "floating" }), "follow one tag"},
-		"a repository has no tag":                  {imageTrack("k5", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Repository = "1", "r.example/app:1" }), "without tag or digest"},
+		"a bundle comes from a registry":           {inRegistry("b4", digestA, nil), ""},
+		"from a mirror, by digest": {inRegistry("b5", digestA, func(r *v1alpha1.BundleRegistry) {
+			r.Reference, r.Mirrors = "r.example:5000/site/bundles@"+digestB, []string{"mirror.example/site/bundles"}
+		}), ""},
+		"a registry needs the digest":               {inRegistry("b6", "", nil), "nodes fetch nothing from a registry that is not approved by its digest"},
+		"a registry needs a tag":                    {inRegistry("b7", digestA, func(r *v1alpha1.BundleRegistry) { r.Reference = "r.example/site/bundles" }), "a tag or a digest"},
+		"a registry is no URL":                      {inRegistry("b8", digestA, func(r *v1alpha1.BundleRegistry) { r.Reference = "https://r.example/site/bundles:v1" }), "a tag or a digest"},
+		"a mirror has no tag":                       {inRegistry("b9", digestA, func(r *v1alpha1.BundleRegistry) { r.Mirrors = []string{"mirror.example/site/bundles:v1"} }), "without tag or digest"},
+		"an update needs a digest":                  {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u1"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: "v1.36.3"}}, "as `kubectl get bundles -o wide` shows it"},
+		"an update starts in a known way":           {&v1alpha1.ClusterUpdate{ObjectMeta: meta("u2"), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: "Now"}}, `supported values: "Manual", "Immediate"`},
+		"a budget of no node is refused":            {&v1alpha1.UpdatePool{ObjectMeta: meta("p1"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &budget}}, "use paused to stop"},
+		"a budget of no percent is refused":         {&v1alpha1.UpdatePool{ObjectMeta: meta("p2"), Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &percent}}, "use paused to stop"},
+		"a pool without a budget has one":           {&v1alpha1.UpdatePool{ObjectMeta: meta("p3")}, ""},
+		"a risk says why and until when":            {risky("r1", v1alpha1.AcceptedRisk{Check: "clock", Reason: "no NTP here", Until: soon}), ""},
+		"a risk without a reason is refused":        {risky("r2", v1alpha1.AcceptedRisk{Check: "clock", Reason: " ", Until: soon}), "say why the risk is taken"},
+		"a quorum can never be accepted":            {risky("r3", v1alpha1.AcceptedRisk{Check: "quorum", Reason: "be quick", Until: soon}), "this check can never be accepted"},
+		"a check has a name":                        {risky("r4", v1alpha1.AcceptedRisk{Check: "The Clock", Reason: "no NTP here", Until: soon}), "as `refit gate` lists them"},
+		"a grace of zero would be force":            {drains("r5", v1alpha1.DrainOptions{GracePeriodSeconds: &none}), "would be gone from the API while it still runs"},
+		"a drain may leave pods where they are":     {drains("r6", v1alpha1.DrainOptions{SkipSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "local"}}}), ""},
+		"a policy needs keys":                       {&v1alpha1.TrustPolicy{ObjectMeta: meta("t1"), Spec: v1alpha1.TrustPolicySpec{}}, "name keys that sign bundles, or images that must be signed"},
+		"a private key is not a public one":         {&v1alpha1.TrustPolicy{ObjectMeta: meta("t2"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{{Name: "k", PublicKey: "-----BEGIN PRIVATE KEY-----"}}}}, "a private key must never be put here"},
+		"an image rule needs keys":                  {images("ti1", v1alpha1.ImageRule{Images: "r.example/*"}), "name cosign keys or notation roots"},
+		"an exception has no keys":                  {images("ti2", v1alpha1.ImageRule{Images: "r.example/*", Accept: "Unsigned", Cosign: cosign("-----BEGIN PUBLIC KEY-----")}), "and not both"},
+		"a rule names a registry":                   {images("ti3", v1alpha1.ImageRule{Images: "nginx", Accept: "Unsigned"}), "spec.images[0].images"},
+		"a rule names no tag":                       {images("ti4", v1alpha1.ImageRule{Images: "r.example/a:v1", Accept: "Unsigned"}), "spec.images[0].images"},
+		"a star only stands for a part of the path": {images("ti5", v1alpha1.ImageRule{Images: "r.example/a*", Accept: "Unsigned"}), "spec.images[0].images"},
+		"a private key of cosign":                   {images("ti6", v1alpha1.ImageRule{Images: "*", Cosign: cosign("-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----")}), "a private key must never be put here"},
+		"a certificate is no key of cosign":         {images("ti7", v1alpha1.ImageRule{Images: "*", Cosign: cosign("-----BEGIN CERTIFICATE-----")}), "keys of cosign are public keys"},
+		"a key is no root of notation":              {images("ti8", v1alpha1.ImageRule{Images: "*", Notation: &v1alpha1.NotationTrust{Roots: cosign("-----BEGIN PUBLIC KEY-----").Keys, Identities: []string{"*"}}}), "roots of notation are certificates"},
+		"an identity is a subject":                  {images("ti9", v1alpha1.ImageRule{Images: "*", Notation: &v1alpha1.NotationTrust{Roots: cosign("-----BEGIN CERTIFICATE-----").Keys, Identities: []string{"CN=x"}}}), "spec.images[0].notation.identities[0]"},
+		"a threshold above the keys is refused":     {&v1alpha1.TrustPolicy{ObjectMeta: meta("t3"), Spec: v1alpha1.TrustPolicySpec{Keys: []v1alpha1.TrustedKey{key}, Threshold: 2}}, "lower it or add keys"},
+		"all of a bundle needs the bundle":          {&v1alpha1.PinnedImageSet{ObjectMeta: meta("s1"), Spec: v1alpha1.PinnedImageSetSpec{AllOfBundle: true}}, "name the digest of the bundle"},
+		"an image is pinned by digest":              {set("s2", v1alpha1.PinnedImage{Name: "a:1", Digest: "latest"}), "a tag alone can move"},
+		"an image twice in a group is refused":      {set("s3", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}, v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), "Duplicate value"},
+		"a file has contents or is absent":          {nodeConfig("c1", v1alpha1.NodeFile{Path: "/etc/x"}), "set contents, or absent: true"},
+		"a file's path does not climb":              {nodeConfig("c2", v1alpha1.NodeFile{Path: "/etc/../x", Absent: true}), "must be an absolute, clean path"},
+		"contents come from one place":              {nodeConfig("c3", v1alpha1.NodeFile{Path: "/etc/x", Contents: &v1alpha1.FileContents{}}), "exactly one of inline, base64, configMap and payload"},
+		"pools or a selector, not both":             {&v1alpha1.NodeConfig{ObjectMeta: meta("c4"), Spec: v1alpha1.NodeConfigSpec{Pools: []string{"a"}, NodeSelector: &metav1.LabelSelector{}}}, "not both"},
+		"a masked unit has no file of its own":      {&v1alpha1.NodeConfig{ObjectMeta: meta("c5"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x.service", State: "masked", Contents: "x"}}}}, "cannot be masked"},
+		"a unit has a type":                         {&v1alpha1.NodeConfig{ObjectMeta: meta("c6"), Spec: v1alpha1.NodeConfigSpec{Units: []v1alpha1.NodeUnit{{Name: "x", State: "masked"}}}}, "with its type"},
+		"a certificate is asked something":          {&v1alpha1.NodeConfig{ObjectMeta: meta("c7"), Spec: v1alpha1.NodeConfigSpec{Certificates: []v1alpha1.NodeCertificate{{Name: "apiserver"}}}}, "set notBefore or daysLeft"},
+		"kubelet fields are any":                    {&v1alpha1.NodeConfig{ObjectMeta: meta("c8"), Spec: v1alpha1.NodeConfigSpec{Kubelet: &runtime.RawExtension{Raw: []byte(`{"maxPods":50,"evictionHard":{"memory.available":"1Gi"}}`)}}}, ""},
+		"an updater is asked over https":            {&v1alpha1.Updater{ObjectMeta: meta("x1"), Spec: v1alpha1.UpdaterSpec{URL: "http://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "must begin with https://"},
+		"an updater's CA is known":                  {&v1alpha1.Updater{ObjectMeta: meta("x2"), Spec: v1alpha1.UpdaterSpec{URL: "https://a"}}, "must be CA certificates in PEM"},
+		"refit's own updaters keep their names":     {&v1alpha1.Updater{ObjectMeta: meta("kubernetes"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, "take another"},
+		"an updater with all of it is registered":   {&v1alpha1.Updater{ObjectMeta: meta("x3"), Spec: v1alpha1.UpdaterSpec{URL: "https://a", CABundle: "-----BEGIN CERTIFICATE-----"}}, ""},
+		"a track follows one thing":                 {imageTrack("k1", nil), "set exactly one of tag"},
+		"a single tag has one version":              {imageTrack("k2", func(s *v1alpha1.ImageTrackSpec) { s.Follow = v1alpha1.TrackFollow{Tag: "1", Versions: "~1"} }), "a single tag has one version"},
+		"a scheme is declared":                      {imageTrack("k3", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Scheme = "1", "guess" }), "regexp: and an expression"},
+		"what floats has no tiers":                  {imageTrack("k4", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tier, s.Scheme = "Short", "floating" }), "follow one tag"},
+		"a repository has no tag":                   {imageTrack("k5", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Tag, s.Repository = "1", "r.example/app:1" }), "without tag or digest"},
 		"an approval is for a digest": {imageTrack("k6", func(s *v1alpha1.ImageTrackSpec) {
 			s.Follow.Tag = "1"
 			s.Approvals = []v1alpha1.TrackApproval{{Digest: "1.2.3", Serial: 1}}
@@ -154,6 +189,9 @@ func testRules(t *testing.T, c client.Client) {
 		"a source says what it is":                  {&v1alpha1.MachineSource{ObjectMeta: meta("ms1")}, "set declared"},
 		"a declaration says something":              {&v1alpha1.MachineSource{ObjectMeta: meta("ms2"), Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{}}}, "declare the release, the OS version, or both"},
 		"a source that is declared":                 {&v1alpha1.MachineSource{ObjectMeta: meta("ms3"), Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{OS: "9.6.20251023-0"}}}, ""},
+		"only a manager is rolled back":             {&v1alpha1.MachineSource{ObjectMeta: meta("ms4"), Spec: v1alpha1.MachineSourceSpec{Declared: &v1alpha1.DeclaredImage{OS: "9.6.20251023-0"}, Rollback: &v1alpha1.ImageRollback{To: "a"}}}, "a source without a manager has no rollback"},
+		"a refused image has a name":                {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp8"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Refused: []v1alpha1.RefusedImage{{Reason: "x"}}}}, "name the image, or the OS version in it"},
+		"a refused image has a reason":              {&v1alpha1.BootImagePolicy{ObjectMeta: meta("bp9"), Spec: v1alpha1.BootImagePolicySpec{Streams: []string{"a"}, Refused: []v1alpha1.RefusedImage{{OS: "9.6", Reason: " "}}}}, "set a reason"},
 		"images of a group with digests are pinned": {set("s4", v1alpha1.PinnedImage{Name: "a:1", Digest: digestA}), ""},
 	}
 	for name, tc := range cases {

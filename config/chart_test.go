@@ -110,6 +110,11 @@ func chartTemplate(t *testing.T, o *unstructured.Unstructured) string {
 		// Not as args: the first field of a list's item has no line of its own.
 		container["imagePullPolicy"] = mark(pullPolicy + "\n{{- with .Values.controller.args }}\nargs: {{ toJson . }}\n{{- end }}")
 		setContainers(t, whole, container)
+		volumes, _, _ := unstructured.NestedSlice(whole.Object, "spec", "template", "spec", "volumes")
+		if err := unstructured.SetNestedField(volumes[0].(map[string]any), mark("secretName: {{ .Values.notifications.secretName }}"), "secret", "secretName"); err != nil {
+			t.Fatal(err)
+		}
+		setField(t, whole, volumes, "spec", "template", "spec", "volumes")
 	case "DaemonSet":
 		keep = "if .Values.agents.daemonSet"
 		markPod(t, whole, "installer", ".Values.agents")
@@ -367,7 +372,7 @@ func TestChartValues(t *testing.T) {
 	have, err := rendered(t, map[string]any{
 		"image":      map[string]any{"digest": "sha256:" + strings.Repeat("a", 64), "pullSecrets": []any{map[string]any{"name": "pull"}}},
 		"controller": map[string]any{"replicas": 2, "args": []any{"-v=1"}, "nodeSelector": map[string]any{"disk": "ssd"}, "resources": map[string]any{"limits": map[string]any{"memory": "2Gi"}}},
-		"agents":     map[string]any{"daemonSet": false},
+		"agents":     map[string]any{"daemonSet": false}, "notifications": map[string]any{"secretName": "receivers"},
 	}, "kube-system")
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +382,7 @@ func TestChartValues(t *testing.T) {
 		t.Fatal("a Deployment and no DaemonSet are expected")
 	}
 	text := asYAML(t, have[i])
-	for _, want := range []string{"replicas: 2", "image: refit.dev/refit@sha256:aaaa", "- -v=1", "disk: ssd", "memory: 2Gi", "- name: pull"} {
+	for _, want := range []string{"replicas: 2", "image: refit.dev/refit@sha256:aaaa", "- -v=1", "disk: ssd", "memory: 2Gi", "- name: pull", "secretName: receivers"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,6 +64,37 @@ func technicianAttempts() []attempt {
 		{"see the administrator's view of the status page", byRBAC, func(s *site) error { return s.seePage("/refit/status") }},
 		{"see updates", byRBAC, func(s *site) error { return s.me.List(context.Background(), &v1alpha1.ClusterUpdateList{}) }},
 		{"see what a node holds and does", byRBAC, func(s *site) error { return s.get(&v1alpha1.NodeUpdate{}, v1alpha1.NodesNamespace, "n1") }},
+	}, writesOfReaders()...)
+}
+
+// makeToken makes a token of a service account of refit, as a dry run.
+func (s *site) makeToken(account string) error {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: account}}
+	return s.me.SubResource("token").Create(context.Background(), sa, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"refit-logs"}}}, client.DryRunAll)
+}
+
+// reach asks whether the proxy of the API server lets a person through to a Service of refit.
+func (s *site) reach(service string) error {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: v1alpha1.SystemNamespace, Verb: "get", Resource: "services", Subresource: "proxy", Name: service}}}
+	if err := s.me.Create(context.Background(), review); err != nil {
+		return err
+	}
+	if !review.Status.Allowed {
+		return apierrors.NewForbidden(schema.GroupResource{}, service, errors.New("user cannot reach it"))
+	}
+	return nil
+}
+
+func logReaderAttempts() []attempt {
+	return append([]attempt{
+		{"make a token for the controller's logs", "", func(s *site) error { return s.makeToken("refit-log-reader") }},
+		{"reach the controller's logs and metrics through the API server", "", func(s *site) error { return s.reach("https:refit-controller:metrics") }},
+		{"make a token of the controller", byRBAC, func(s *site) error { return s.makeToken("refit-controller") }},
+		{"reach another port of the controller", byRBAC, func(s *site) error { return s.reach("https:refit-controller:18745") }},
+		{"get the metrics with its own token", byRBAC, func(s *site) error { return s.seePage("/metrics") }},
+		{"see updates", byRBAC, func(s *site) error { return s.me.List(context.Background(), &v1alpha1.ClusterUpdateList{}) }},
+		{"read a Secret of refit-system", byRBAC, func(s *site) error { return s.get(&corev1.Secret{}, v1alpha1.SystemNamespace, "other") }},
 	}, writesOfReaders()...)
 }
 

@@ -92,7 +92,7 @@ func (s *site) job(namespace string, v imagebuild.Variant, change func(*corev1.P
 
 func attempts() map[string][]attempt {
 	return map[string][]attempt{
-		"viewer": viewerAttempts(), "technician": technicianAttempts(),
+		"viewer": viewerAttempts(), "technician": technicianAttempts(), "logs": logReaderAttempts(),
 		"controller": controllerAttempts(), "node": nodeAttempts(), "operator": operatorAttempts(), "approver": approverAttempts(), "admin": adminAttempts(), "tenant": tenantAttempts(),
 	}
 }
@@ -106,6 +106,7 @@ var identities = []struct{ key, title, who string }{
 	{"admin", "Administrator of refit", "A person with the ClusterRole refit-admin, who is trusted; what is refused is a slip."},
 	{"viewer", "Viewer", "A person with the ClusterRole refit-viewer and no other."},
 	{"technician", "Technician", "A person with the ClusterRole refit-status-technician of the status page and no other."},
+	{"logs", "Reader of logs", "A person with the Role refit-log-reader in refit-system and no other."},
 	{"tenant", "Tenant", "A person with the ClusterRole admin in a namespace."},
 }
 
@@ -382,8 +383,8 @@ func testStolenIdentities(t *testing.T, cfg *rest.Config, admin client.Client) {
 		"controller": newClient(t, apitest.As(cfg, apitest.ControllerUser)),
 		"node":       newClient(t, apitest.Certificate(t, cfg, "system:node:n1", "system:nodes")),
 		"viewer":     newClient(t, apitest.As(cfg, "viewer")),
-		"technician": newClient(t, apitest.As(cfg, "technician")),
-		"operator":   newClient(t, apitest.As(cfg, "operator")), "approver": newClient(t, apitest.As(cfg, "approver")), "admin": newClient(t, apitest.As(cfg, "administrator")), "tenant": newClient(t, apitest.As(cfg, "tenant")),
+		"technician": newClient(t, apitest.As(cfg, "technician")), "logs": newClient(t, apitest.As(cfg, "log-reader")),
+		"operator": newClient(t, apitest.As(cfg, "operator")), "approver": newClient(t, apitest.As(cfg, "approver")), "admin": newClient(t, apitest.As(cfg, "administrator")), "tenant": newClient(t, apitest.As(cfg, "tenant")),
 	}
 	var page strings.Builder
 	page.WriteString(identitiesHead)
@@ -483,6 +484,8 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 		mustCreate(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("test-" + role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}})
 	}
+	mustCreate(t, admin, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "test-logs"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "refit-log-reader"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "log-reader"}}})
 	mustCreate(t, admin, &rbacv1.ClusterRole{ObjectMeta: meta("writes-bundles"), Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"bundles"}, Verbs: []string{"create"}}}})
 	mustCreate(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("test-writer"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "writes-bundles"},

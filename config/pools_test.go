@@ -19,6 +19,9 @@ func testPools(t *testing.T, c client.Client) {
 	canary := func(n intstr.IntOrString) v1alpha1.UpdatePoolSpec {
 		return v1alpha1.UpdatePoolSpec{Canary: &v1alpha1.Canary{Nodes: n}}
 	}
+	undo := func(seconds int32) v1alpha1.UpdatePoolSpec {
+		return v1alpha1.UpdatePoolSpec{UndoDeadlineSeconds: &seconds}
+	}
 	for name, tc := range map[string]struct {
 		spec v1alpha1.UpdatePoolSpec
 		want string // empty: accepted
@@ -35,6 +38,9 @@ func testPools(t *testing.T, c client.Client) {
 		"no-percent":         {canary(intstr.FromString("0%")), "leave canary out to have none"},
 		"bears-nothing":      {v1alpha1.UpdatePoolSpec{MaxFailures: -1}, "with 1 the first failed node halts"},
 		"hasty":              {v1alpha1.UpdatePoolSpec{StepDeadlineSeconds: 30}, "at least 60 seconds"},
+		"no-undo-deadline":   {undo(0), ""},
+		"undo-at-once":       {undo(59), "must be 0 (a node never undoes steps by itself) or from 60 to 7200 seconds"},
+		"undo-too-late":      {undo(7201), "must be 0 (a node never undoes steps by itself) or from 60 to 7200 seconds"},
 		"for-ever":           {v1alpha1.UpdatePoolSpec{Attempts: 11}, "must be from 1 to 10"},
 		"replaces":           {v1alpha1.UpdatePoolSpec{OnFailure: "Replace"}, "supported values"},
 	} {
@@ -51,6 +57,13 @@ func testPools(t *testing.T, c client.Client) {
 			}
 			if p.Spec.MaxFailures != 1 || p.Spec.Attempts != 1 || p.Spec.OnFailure != v1alpha1.FailureHalt {
 				t.Errorf("the defaults are one failure, one attempt, Halt: %+v", p.Spec)
+			}
+			want := int32(600)
+			if tc.spec.UndoDeadlineSeconds != nil {
+				want = *tc.spec.UndoDeadlineSeconds
+			}
+			if p.Spec.UndoDeadlineSeconds == nil || *p.Spec.UndoDeadlineSeconds != want {
+				t.Errorf("undo deadline %v, want %d", p.Spec.UndoDeadlineSeconds, want)
 			}
 			if len(p.Spec.Windows) > 0 && p.Spec.Windows[0].TimeZone == "" {
 				t.Error("a window without a zone is in UTC")

@@ -189,7 +189,7 @@ func TestWithoutTellsTheController(t *testing.T) {
 		}
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		c := containers[0].(map[string]any)
-		if got, want := c["command"], []any{"/refit-controller", "-metrics-address=:18742", "-without=boot-images,os-images"}; fmt.Sprint(got) != fmt.Sprint(want) || c["args"] != nil {
+		if got, want := c["command"], []any{"/refit-controller", "-metrics-address=:18742", "-notifications=/etc/refit/notifications/receivers.yaml", "-without=boot-images,os-images"}; fmt.Sprint(got) != fmt.Sprint(want) || c["args"] != nil {
 			t.Errorf("command %v, arguments %v", got, c["args"])
 		}
 		return
