@@ -14,9 +14,10 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 # A lab and the tests need these Debian packages; nothing else is installed by hand.
 # The tests show ignition-validate what they make, deploy with ostree and build with buildah; strace cuts its power.
 # conmon, skopeo, pkg-config and libseccomp-dev build and run CRI-O. HAProxy stands before API servers.
-# Prometheus and its promtool check alerts, dashboard and metrics.
+# Prometheus and its promtool check alerts, dashboard and metrics; Alertmanager takes notifications.
+# MkDocs builds the documentation as web pages.
 # The tests of file systems make their media with dosfstools, mtools, exfatprogs, exfat-fuse, xorriso, genisoimage and e2fsprogs.
-DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage prometheus
+DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage prometheus prometheus-alertmanager mkdocs
 
 .DEFAULT_GOAL := help
 
@@ -48,6 +49,10 @@ release: ## Build and pack a release into dist/: VERSION=1.2.3 KEY=refit.key mak
 	for to in darwin-amd64 darwin-arm64 windows-amd64; do GOOS=$${to%-*} GOARCH=$${to#*-} $(MAKE) build-cli BIN=bin/release/$$to || exit 1; done
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release --version $(VERSION) --binaries bin/release --output dist $(if $(KEY),--key $(KEY))
 
+.PHONY: docs
+docs: ## Build the documentation as web pages into dist/docs: search works from the directory, without a server
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release site --version $(VERSION) --output dist/docs
+
 .PHONY: release-check
 release-check: release ## Build the release again, from a fresh clone with an empty build cache, and compare all bytes; some twenty minutes
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; git clone -q . "$$tmp/refit" && \
@@ -70,8 +75,13 @@ test: deps build ## Unit, golden, property, API server and lab tests, with -race
 	if compgen -G "bin/race.*" >/dev/null; then echo "data races:"; cat bin/race.* | head -300; fi; \
 	echo "the slowest tests:"; $(TOOL) gotestsum tool slowest --num 20 --threshold 1s --jsonfile bin/tests.json; exit $$code
 
+.PHONY: e2e-deps
+e2e-deps: deps ## Install what only the long tests need: Chromium and axe-core, which look at the status page
+	@if ! dpkg-query -W -f '$${Status}' chromium 2>/dev/null | grep -q "ok installed"; then apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium; fi
+	mkdir -p bin/npm && cp tools/page/package.json tools/page/package-lock.json bin/npm/ && npm ci --prefix bin/npm --ignore-scripts --no-audit --no-fund
+
 .PHONY: e2e
-e2e: deps build build-failpoint ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
+e2e: deps e2e-deps build build-failpoint ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
 	REFIT_E2E=1 $(GO) test -count 1 -v -run TestStandbyTakesOver ./internal/controller
 
@@ -135,7 +145,7 @@ deps: ## Install the Debian packages that the lab and the tests need (only what 
 	@missing=""; for p in $(DEBIAN); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
 	  if [ "$$(id -u)" != 0 ]; then echo "missing packages:$$missing; as root run: make deps"; exit 1; fi; \
-	  services=""; for s in docker-registry haproxy prometheus; do case "$$missing" in *$$s*) services="$$services $$s"; systemctl mask $$s 2>/dev/null || true;; esac; done; \
+	  services=""; for s in docker-registry haproxy prometheus prometheus-alertmanager; do case "$$missing" in *$$s*) services="$$services $$s"; systemctl mask $$s 2>/dev/null || true;; esac; done; \
 	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; code=$$?; \
 	  for s in $$services; do systemctl unmask $$s 2>/dev/null; systemctl disable $$s 2>/dev/null || true; done; \
 	  exit $$code; fi

@@ -7,5 +7,5 @@
 // Input: a directory with one directory for each platform (linux-amd64, windows-amd64, ...),
 // as `make release` builds them; config and charts of this repository. Output: archives, the
 // image layout, an SPDX SBOM for each archive, Debian packages of the agent, a krew manifest,
-// and SHA256SUMS.
+// the documentation as web pages, and SHA256SUMS. The subcommand site makes these pages alone.
 package main

@@ -40,6 +40,7 @@ func command() *cobra.Command {
 	for _, name := range []string{"version", "binaries"} {
 		_ = c.MarkFlagRequired(name)
 	}
+	c.AddCommand(siteCommand())
 	return c
 }
 
@@ -87,7 +88,7 @@ func (r *release) pack(platforms []platform) error {
 			return fmt.Errorf("package of %s for Debian: %w", p, err)
 		}
 	}
-	for _, step := range []func([]platform) error{r.image, r.static, r.chart, r.krew} {
+	for _, step := range []func([]platform) error{r.image, r.static, r.chart, r.krew, r.documentation} {
 		if err := step(platforms); err != nil {
 			return err
 		}
