@@ -46,6 +46,7 @@ type layerSources struct {
 
 func (s layerSources) Open(digest string) (io.ReadCloser, error) { return s.BlobStore.Open(digest) }
 func (s layerSources) MayPull(model.PinSetImage) bool            { return false }
+func (s layerSources) Refuses(model.PinSetImage) bool            { return false }
 func (s layerSources) Image(img model.PinSetImage) (containerd.Image, bool) {
 	i, ok := s.images[img.Name]
 	return i, ok

@@ -190,7 +190,7 @@ func fetchAll(role hostRole, shelf *bundlestore.Shelf, id *peerapi.Identity, pee
 	err := peertransfer.Fetch(context.Background(), shelf, allChunks(shelf.Bundle()), from, peertransfer.Settings{
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		ChunkTime: peertransfer.ChunkTime(limit, shelf.Bundle().Metadata.ChunkSize),
-		OnChunk: func(n int64) {
+		OnChunk: func(_ peerapi.Peer, _ int, n int64) {
 			mu.Lock()
 			defer mu.Unlock()
 			out.Bytes += n

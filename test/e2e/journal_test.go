@@ -92,12 +92,11 @@ func TestJournalKills(t *testing.T) {
 
 // diesAt has the agent of a node die at its next pass of the point.
 func diesAt(ctx context.Context, s *scenario.Scenario, node, point string) bool {
-	const file = "/var/lib/refit/failpoint"
-	if s.Exec(ctx, node, "sh", "-c", "echo "+point+" > "+file) != nil {
+	if s.Exec(ctx, node, "sh", "-c", "echo "+point+" > "+failpointFile) != nil {
 		return false
 	}
 	for ctx.Err() == nil {
-		if err := s.Exec(ctx, node, "test", "!", "-e", file); err == nil {
+		if err := s.Exec(ctx, node, "test", "!", "-e", failpointFile); err == nil {
 			return true
 		}
 		time.Sleep(200 * time.Millisecond)

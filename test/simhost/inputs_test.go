@@ -25,6 +25,7 @@ func (noUnits) Unit(context.Context, string) (systemd.Unit, error) { return syst
 func (noUnits) SetUnit(context.Context, string, string) error      { return nil }
 func (noUnits) ReloadUnits(context.Context) error                  { return nil }
 func (noUnits) RefreshUnit(context.Context, string, bool) error    { return nil }
+func (noUnits) StartUnit(context.Context, string) error            { return nil }
 
 // disk is the path of the booted deployment on the disk: the namespace's own root is a
 // link that leads out of it.

@@ -37,6 +37,13 @@ var shown = []struct {
 	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
 		return fmt.Sprintf("%v of %v requests failed", v.get("failedRequests"), v.get("requests"))
 	}},
+	{"test/e2e/results/exchangekills.json", "kubelet, containerd and power killed at every line of the exchange of a control plane", count("kills", "victims")},
+	{"test/e2e/results/fromregistry.json", "a cluster is updated from a registry: one node fetches, the others take it from that node", count("nodes", "nodes")},
+	{"test/e2e/results/page.json", "the status page in Chromium during an update: pictures, axe-core, no request elsewhere", count("moments", "moments")},
+	{"test/e2e/results/cutoff.json", "a node that a firewall cuts off undoes it by itself, also over a power cut", count("runs", "runs")},
+	{"test/e2e/results/fromdelta.json", "a cluster is updated from a delta on a FAT32 stick", func(v value) string {
+		return fmt.Sprintf("%.3f of the bytes of the full bundle", v.get("deltaBytes").(float64)/v.get("fullBytes").(float64))
+	}},
 	{"test/e2e/results/owncluster.json", "a kubeadm cluster made without refit is updated from a FAT32 stick, by the commands of its page", steps},
 	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
 		return fmt.Sprintf("removed %v s after the next release, %v s on the full disk", measuredOnce(v, "secondsUntilRemoved"), measuredOnce(v, "secondsUntilRemovedFromTheFullDisk"))

@@ -39,7 +39,7 @@ var listeners = []listener{
 	{"agent: mirror for CRI-O, while images are loaded", 0, "127.0.0.1, 512 to 1023", "HTTP", "clients with the secret path", "internal/agent/host/crio/mirror.go", "listenMirror()"},
 	{"agent: page of the node, off by default", model.PortNodeStatus, "`statusPage`", "HTTP", "every client, without messages", "internal/agent/statusreport/page.go", "func ServePage("},
 	{"controller: health", model.PortHealth, "127.0.0.1", "HTTP", "all processes of the node", "cmd/refit-controller/main.go", "model.PortHealth"},
-	{"controller: metrics", model.PortMetrics, "all addresses of its node", "HTTPS", "users who may get /metrics", "config/controller/deployment.yaml", "-metrics-address=:18742"},
+	{"controller: metrics", model.PortMetrics, "all addresses of its node", "HTTPS", "users who may get /metrics, and tokens for logs of nodes", "config/controller/deployment.yaml", "-metrics-address=:18742"},
 	{"controller: Cluster API extension, off by default", model.PortClusterAPI, "`-cluster-api-address`", "HTTPS", "client certificates", "cmd/refit-controller/main.go", `"cluster-api-address", ""`},
 	{"controller: first-boot configuration, off by default", model.PortJoins, "`-join-address`", "HTTPS", "tokens of machines", "cmd/refit-controller/main.go", `"join-address", ""`},
 	{"controller: status page, off by default", model.PortStatus, "`-status-address`", "HTTPS, or HTTP on loopback", "tokens with the right to a path", "cmd/refit-controller/main.go", `"status-address", ""`},
