@@ -1,13 +1,15 @@
 package controller
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,30 +82,35 @@ func (k streamedKind[T]) list(ctx context.Context, api rest.Interface, o metav1.
 	return l, nil
 }
 
+// decodeOptions read what an API server writes. It names each field once, and managed fields
+// are a third of the text: no reconciler reads them, so they are passed over.
+var decodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true),
+	json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ *[]metav1.ManagedFieldsEntry) error { return d.SkipValue() })))
+
 // read reads a list to its end.
 func (k streamedKind[T]) read(r io.Reader) (*internalversion.List, error) {
-	d, l := json.NewDecoder(newManagedFieldsFilter(r)), &internalversion.List{}
-	if err := expectDelim(d, json.Delim('{')); err != nil {
+	d, l := jsontext.NewDecoder(bufio.NewReaderSize(r, readAhead), decodeOptions), &internalversion.List{}
+	if err := expect(d, jsontext.KindBeginObject); err != nil {
 		return nil, err
 	}
-	for d.More() {
-		key, err := d.Token()
+	for d.PeekKind() == jsontext.KindString {
+		key, err := d.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		switch key {
+		switch key.String() {
 		case "items":
 			err = k.items(d, l)
 		case "metadata":
-			err = d.Decode(&l.ListMeta)
+			err = json.UnmarshalDecode(d, &l.ListMeta, decodeOptions)
 		default:
-			err = d.Decode(new(json.RawMessage))
+			err = d.SkipValue()
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if err := expectDelim(d, json.Delim('}')); err != nil {
+	if err := expect(d, jsontext.KindEndObject); err != nil {
 		return nil, err
 	}
 	if l.ResourceVersion == "" || l.Continue != "" {
@@ -112,32 +119,32 @@ func (k streamedKind[T]) read(r io.Reader) (*internalversion.List, error) {
 	return l, nil
 }
 
-func (k streamedKind[T]) items(d *json.Decoder, l *internalversion.List) error {
-	first, err := d.Token()
-	if err != nil || first == nil { // no items at all
+func (k streamedKind[T]) items(d *jsontext.Decoder, l *internalversion.List) error {
+	if d.PeekKind() == jsontext.KindNull { // no items at all
+		return d.SkipValue()
+	}
+	if err := expect(d, jsontext.KindBeginArray); err != nil {
 		return err
 	}
-	if first != json.Delim('[') {
-		return fmt.Errorf("items begin with %v", first)
-	}
-	for d.More() {
+	for next := d.PeekKind(); next != jsontext.KindInvalid && next != jsontext.KindEndArray; next = d.PeekKind() {
 		o := k.New()
-		if err := d.Decode(o); err != nil {
+		if err := json.UnmarshalDecode(d, o, decodeOptions); err != nil {
 			return fmt.Errorf("object %d: %w", len(l.Items), err)
 		}
 		k.Slim(o)
 		l.Items = append(l.Items, o)
 	}
-	return expectDelim(d, json.Delim(']'))
+	return expect(d, jsontext.KindEndArray)
 }
 
-func expectDelim(d *json.Decoder, want json.Delim) error {
-	got, err := d.Token()
+// expect reads a bracket.
+func expect(d *jsontext.Decoder, want jsontext.Kind) error {
+	got, err := d.ReadToken()
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
-	if err == nil && got != want {
-		err = fmt.Errorf("%v where %v was expected", got, want)
+	if err == nil && got.Kind() != want {
+		err = fmt.Errorf("%v where %v was expected", got.Kind(), want)
 	}
 	return err
 }

@@ -35,7 +35,11 @@ func objects(n int) *v1alpha1.NodeUpdateList {
 	for i := range n {
 		nu := v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i), Namespace: v1alpha1.NodesNamespace, ResourceVersion: fmt.Sprint(i + 1),
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)}}}}
-		nu.Spec.Trust, nu.Status.Message = "trust", `a "text" with {[brackets]}`
+		nu.Spec.Trust, nu.Status.Message = "trust", `a "text" with {[brackets]} and "managedFields":[1]`
+		nu.Spec.Run = &v1alpha1.NodeRun{Name: "update", Attempt: 2, Steps: []v1alpha1.UpdateStep{{ID: "kubeadm", Params: map[string]string{"managedFields": "é"}, DeadlineSeconds: 600}}}
+		nu.Status.Agent = &v1alpha1.AgentInfo{Version: "0.1.0", Heartbeat: &metav1.Time{Time: time.Unix(1700000000, 0)}, Updaters: []string{"kubelet"}}
+		nu.Status.FileSystems = []v1alpha1.FileSystem{{Name: "state", FreeBytes: 1 << 60}}
+		nu.CreationTimestamp, nu.Labels = metav1.Unix(1700000001, 0), map[string]string{"a": "b"}
 		l.Items = append(l.Items, nu)
 	}
 	return l
