@@ -67,6 +67,7 @@ const (
 	ReasonAgentHeartbeatLost    = "AgentHeartbeatLost"
 	ReasonNodeNotReady          = "NodeNotReady"
 	ReasonNodeNotFound          = "NodeNotFound"
+	ReasonNodeLost              = "NodeLost"
 	ReasonNodePressure          = "NodePressure"
 	ReasonForeignCordon         = "ForeignCordon"
 	ReasonEtcdUnhealthy         = "EtcdUnhealthy"

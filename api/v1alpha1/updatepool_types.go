@@ -35,7 +35,8 @@ type UpdatePoolSpec struct {
 	// Canary nodes go first; the pool's other nodes start only when all of them
 	// were observed at the target, are Ready, and have soaked. A canary that fails
 	// halts the update. Only workers are canaries: control-plane nodes move one at
-	// a time anyway.
+	// a time anyway. Without it, an OS image that no node of the update has booted goes
+	// to one worker first; nodes 100% turns that off.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 	// SoakSeconds is how long a finished node is observed before its place in

@@ -155,7 +155,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *rolloutSnapshot, st *s
 		in.RetryNodes[nr.Name] = nr.Retry
 	}
 	r.planIndex.reset(string(u.UID)+u.Status.PlanDigest, w, plan)
-	in.InRow(r.planIndex.row, r.planIndex.places)
+	in.InRow(r.planIndex.row, r.planIndex.places, r.planIndex.boots)
 	started, err := r.refreshPlan(ctx, w, u, plan)
 	if err != nil {
 		return in, nil, err
@@ -214,7 +214,7 @@ func (r *Reconciler) classifyNode(ctx context.Context, w *rolloutSnapshot, u *v1
 	runs := running(&rn)
 	expectsReport := rn.Started || runs || staging(&rn) // a missing heartbeat causes no event, so such a node is checked every time
 	if x.live = expectsReport || old; expectsReport {
-		rn.AgentHeartbeatLost = r.heartbeats.Silent(x.report, w.now)
+		rn.AgentHeartbeatLost, rn.SilentFor = r.heartbeats.Silent(x.report, w.now), r.heartbeats.Watched(x.report, w.now)
 	}
 	if old && *doubts > maxLive {
 		rn.AtTarget, rn.NotYet = true, "" // the cache alone is no proof; a later reconcile reads this node from the API server

@@ -21,8 +21,10 @@ type planIndex struct {
 	rows        []plannedNode
 	seen, facts []rollout.Node
 	row         []*rollout.Node
-	// places are the positions of the nodes in that order, by name.
+	// places are the positions of the nodes in that order, by name; boots are the OS images
+	// that they boot.
 	places map[string]int
+	boots  []string
 	// cps are the positions of the plan's control-plane nodes.
 	cps []int
 }
@@ -52,7 +54,7 @@ func (t *planIndex) reset(updateKey string, w *rolloutSnapshot, plan model.Plan)
 	}
 	n := len(plan.Nodes)
 	*t = planIndex{updateKey: updateKey, edition: w.edition, plan: first, rows: make([]plannedNode, n), seen: make([]rollout.Node, n), facts: make([]rollout.Node, n),
-		row: make([]*rollout.Node, n), places: make(map[string]int, n)}
+		row: make([]*rollout.Node, n), places: make(map[string]int, n), boots: rollout.BootedImages(&plan)}
 	for i := range plan.Nodes {
 		x := &t.rows[i]
 		x.at = -1

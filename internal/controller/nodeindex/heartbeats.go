@@ -14,13 +14,17 @@ type Heartbeats struct {
 	beats map[string]beat
 }
 
-// beat is an agent's heartbeat and when this process saw it change.
-type beat struct{ said, seen time.Time }
+// beat is an agent's heartbeat and when this process saw it change. It watches it since first.
+type beat struct{ said, seen, first time.Time }
 
 // LastHeard is when the heartbeat of an agent changed last, zero if it has none.
 func (p *Heartbeats) LastHeard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time {
+	return p.look(nu, now).seen
+}
+
+func (p *Heartbeats) look(nu *v1alpha1.NodeUpdate, now time.Time) beat {
 	if nu == nil || nu.Status.Agent == nil || nu.Status.Agent.Heartbeat == nil {
-		return time.Time{}
+		return beat{first: now}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,15 +36,21 @@ func (p *Heartbeats) LastHeard(nu *v1alpha1.NodeUpdate, now time.Time) time.Time
 	b, known := p.beats[key]
 	switch {
 	case !known:
-		b = beat{said, said}
+		b = beat{said, said, now}
 		if said.After(now) {
 			b.seen = now
 		}
 	case !said.Equal(b.said):
-		b = beat{said, now}
+		b = beat{said, now, now}
 	}
 	p.beats[key] = b
-	return b.seen
+	return b
+}
+
+// Watched is how long this process has seen no new heartbeat of an agent. It is not more than
+// this process has run: what happened before may have been an API server that was away.
+func (p *Heartbeats) Watched(nu *v1alpha1.NodeUpdate, now time.Time) time.Duration {
+	return now.Sub(p.look(nu, now).first)
 }
 
 // Silent reports whether the heartbeat of an agent is overdue.

@@ -40,3 +40,21 @@ func TestHeard(t *testing.T) {
 		t.Error("nor is it life for an hour")
 	}
 }
+
+// What was before this process saw an agent first does not count: the API server may have been
+// away.
+func TestWatched(t *testing.T) {
+	var p Heartbeats
+	at := func(m int) time.Time { return heartbeatStart.Add(time.Duration(m) * time.Minute) }
+	for _, tc := range []struct {
+		beat, now int
+		want      time.Duration
+	}{{-600, 0, 0}, {-600, 20, 20 * time.Minute}, {-580, 21, 0}, {-580, 61, 40 * time.Minute}} {
+		if got := p.Watched(beating(at(tc.beat)), at(tc.now)); got != tc.want {
+			t.Errorf("at minute %d: watched for %s, not %s", tc.now, got, tc.want)
+		}
+	}
+	if got := p.Watched(nil, at(0)); got != 0 {
+		t.Errorf("an agent that never spoke was watched for %s", got)
+	}
+}

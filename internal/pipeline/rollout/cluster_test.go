@@ -64,6 +64,15 @@ func (c *cluster) plan(node string, change func(*model.NodePlan)) {
 	}
 }
 
+// lose makes a node silent for so long in a step that may take half an hour.
+func (c *cluster) lose(node string, silent time.Duration) {
+	m := c.truth[node]
+	markStarted(m)
+	m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
+	m.AgentHeartbeatLost, m.SilentFor, m.Ready = true, silent, false
+	c.plan(node, func(np *model.NodePlan) { np.Steps[2].DeadlineSeconds = 1800 })
+}
+
 func (c *cluster) facts() Input {
 	in := c.in
 	in.Nodes = map[string]Node{}

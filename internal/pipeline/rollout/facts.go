@@ -78,6 +78,8 @@ type Node struct {
 	ReportsOldVersion bool
 	// AgentHeartbeatLost is true if the agent has not been heard for too long.
 	AgentHeartbeatLost bool
+	// SilentFor is how long it has been watched without a heartbeat.
+	SilentFor time.Duration
 	// Run is what was permitted to the node in this update, nil if nothing was.
 	Run *Run
 	// FinishedAt is when this update gave the node back at its target, zero if it
@@ -221,17 +223,19 @@ type Input struct {
 	// say, for windows; zero is the same as Now.
 	Now, Wall time.Time
 
-	// row are the facts in the order of the plan's nodes, stages where those are;
-	// at has the places in that order by name.
-	row    []*Node
-	at     map[string]int
-	stages []string
+	// row are the facts in the order of the plan's nodes, stages where those are, boots the
+	// OS images that they boot; at has the places in that order by name.
+	row           []*Node
+	at            map[string]int
+	stages, boots []string
 }
 
 // InRow sets, instead of Nodes, one fact for each node of the plan in the plan's order,
-// and the places in that order by name. A caller that keeps them spares every decision
-// thirty thousand lookups.
-func (in *Input) InRow(row []*Node, at map[string]int) { in.row, in.at = row, at }
+// the places in that order by name, and what BootedImages says of the plan. A caller that keeps
+// them spares every decision thirty thousand lookups.
+func (in *Input) InRow(row []*Node, at map[string]int, boots []string) {
+	in.row, in.at, in.boots = row, at, boots
+}
 
 // align makes the row if the caller set none; an unknown node has left the cluster.
 func (in *Input) align() {
@@ -246,6 +250,7 @@ func (in *Input) align() {
 		n.Name, n.Gone = name, n.Gone || !known
 		store[i], in.row[i], in.at[name] = n, &store[i], i
 	}
+	in.boots = BootedImages(&in.Plan)
 }
 
 // NodeAt gives the facts of the i-th node of the plan.

@@ -94,6 +94,7 @@ func makeLines(in *Input) map[string]*line {
 		l.workers = l.orderWorkers(in, l.workers)
 		l.pickCanary(in)
 	}
+	pickUntried(in, lines)
 	var last *line
 	for i := range in.Plan.Nodes {
 		if in.stages[i] != StageDone || in.row[i].FinishedAt.IsZero() {

@@ -58,6 +58,7 @@ const (
 	reasonAgentHeartbeatLost = "AgentHeartbeatLost"
 	reasonNodeNotReady       = "NodeNotReady"
 	reasonNodeOnHold         = "NodeOnHold"
+	reasonNodeLost           = "NodeLost"
 	reasonUnhealthy          = "ControlPlaneUnhealthy"
 	reasonEtcdQuorum         = "EtcdQuorum"
 	reasonBudgetSpent        = "BudgetSpent"

@@ -417,6 +417,34 @@ func TestNext(t *testing.T) {
 			m.AgentHeartbeatLost, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
 			return c
 		}, "", "AgentHeartbeatLost", false},
+		"one that is silent for longer than its step may take has failed": {func() *cluster {
+			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3}}, ok("w1", "p", false), ok("w2", "p", false))
+			c.lose("w1", 31*time.Minute)
+			return c
+		}, "", "NodeLost, Halted", true},
+		"its step may take that long": {func() *cluster {
+			c := newCluster(one, ok("w1", "p", false))
+			c.lose("w1", 30*time.Minute)
+			return c
+		}, "", "AgentHeartbeatLost", false},
+		"a person who asks for another attempt at a lost node gets it": {func() *cluster {
+			c := newCluster(one, ok("w1", "p", false))
+			c.lose("w1", time.Hour)
+			c.in.Retry = 1
+			return c
+		}, "cordon w1", "Retrying", false},
+		"a lost node that reports again goes on": {func() *cluster {
+			c := newCluster(one, ok("w1", "p", false))
+			c.lose("w1", time.Hour)
+			c.truth["w1"].AgentHeartbeatLost = false
+			return c
+		}, "", "Updating", false},
+		"a step that may take for ever is never late": {func() *cluster {
+			c := newCluster(one, ok("w1", "p", false))
+			c.lose("w1", 100*time.Hour)
+			c.plan("w1", func(np *model.NodePlan) { np.Steps[2].DeadlineSeconds = 0 })
+			return c
+		}, "", "AgentHeartbeatLost", false},
 		"a run that ended is not done before it is seen": {func() *cluster {
 			c := newCluster(one, ok("w1", "p", false), ok("w2", "p", false))
 			m := c.truth["w1"]

@@ -97,7 +97,7 @@ func TestInRowIsTheSame(t *testing.T) {
 		row, at[n.Name] = append(row, &n), i
 	}
 	in.Nodes = nil
-	in.InRow(row, at)
+	in.InRow(row, at, BootedImages(&in.Plan))
 	if d := cmp.Diff(want, Next(in), cmp.AllowUnexported(Stages{})); d != "" {
 		t.Error(d)
 	}

@@ -44,6 +44,8 @@ func stageOf(in *Input, np model.NodePlan, n Node) string {
 	switch {
 	case n.Gone:
 		return StageGone
+	case isLost(&np, &n):
+		return afterLoss(in, n)
 	case !n.Started:
 		return stageOfUnmarked(in, np, n)
 	case n.Run != nil && n.Run.Attempt.Number >= n.Attempt.Number:
@@ -119,6 +121,15 @@ func afterFailure(in *Input, np model.NodePlan, n Node) string {
 		return StageRetrying
 	case in.Pools[np.Pool].Undo && irreversible(np, n) == nil && !reverted(n) && !journalLost(n):
 		return StageUndoing
+	}
+	return StageFailed
+}
+
+// afterLoss: a lost node hears of no other attempt and no undo. A person may ask for one, for
+// when it is back.
+func afterLoss(in *Input, n Node) string {
+	if in.retriesRequested(n.Name) > n.lastAttempt().Retry {
+		return StageRetrying
 	}
 	return StageFailed
 }
@@ -315,6 +326,9 @@ func whatFailed(in *Input, np model.NodePlan, n Node) string {
 
 // failedBlocker is the blocker on a node that has failed and is not tried again.
 func failedBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
+	if isLost(&np, &n) {
+		return lostBlocker(&np, &n)
+	}
 	v := nodeBlocker(n.Name, reasonStepFailed, ": "+whatFailed(in, np, n))
 	v.Waiting = false
 	v.Fix = "see to the cause, then `refit retry` (raise spec.retry by one); the node stays cordoned"

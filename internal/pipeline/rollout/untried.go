@@ -1,0 +1,77 @@
+package rollout
+
+import "github.com/refit-dev/refit/internal/model"
+
+// BootedImages are the OS images that the nodes of a plan boot, in its order, "" for a node that
+// boots no other. Nil if no node does.
+func BootedImages(plan *model.Plan) (out []string) {
+	for i := range plan.Nodes {
+		image := bootedImage(&plan.Nodes[i])
+		if image == "" {
+			continue
+		}
+		if out == nil {
+			out = make([]string, len(plan.Nodes))
+		}
+		out[i] = image
+	}
+	return out
+}
+
+func bootedImage(np *model.NodePlan) string {
+	for i := range np.Steps {
+		s := &np.Steps[i]
+		if s.Updater != updaterOSImage {
+			continue
+		}
+		for _, c := range s.Changes {
+			if c.Path == model.FieldOSImage {
+				return c.To
+			}
+		}
+	}
+	return ""
+}
+
+// updaterOSImage boots nodes into images.
+const updaterOSImage = "os-image"
+
+// pickUntried makes one worker the canary of each image that no node of the plan has booted
+// yet, for all pools together: an image that does not start takes one node. Pools that say
+// their own canary keep it.
+func pickUntried(in *Input, lines map[string]*line) {
+	first := untriedImages(in, lines)
+	if len(first) == 0 {
+		return
+	}
+	for i, image := range in.boots {
+		if c, untried := first[image]; untried && in.stages[i] != StageGone {
+			if l := lines[in.Plan.Nodes[i].Pool]; l.Canary.Value == 0 {
+				l.canary[in.row[c].Name] = true
+			}
+		}
+	}
+}
+
+// untriedImages are the images that no node has booted, each with the node that goes first: one
+// that has started, else the first that is not held.
+func untriedImages(in *Input, lines map[string]*line) map[string]int {
+	booted, first := map[string]bool{}, map[string]int{}
+	for i, image := range in.boots {
+		np, stage := &in.Plan.Nodes[i], in.stages[i]
+		switch {
+		case image == "" || stage == StageGone:
+		case stage == StageDone:
+			booted[image] = true
+		case np.Role != model.RoleWorker || lines[np.Pool].Canary.Value != 0 || stage == StageWaiting && in.row[i].OnHold:
+		default:
+			if before, known := first[image]; !known || in.stages[before] == StageWaiting && stage != StageWaiting {
+				first[image] = i
+			}
+		}
+	}
+	for image := range booted {
+		delete(first, image)
+	}
+	return first
+}
