@@ -101,6 +101,7 @@ const (
 	ReasonSettling              = "Settling"
 	ReasonStepFailed            = "StepFailed"
 	ReasonKernelArguments       = "KernelArguments"
+	ReasonDangerousArguments    = "DangerousKernelArguments"
 	ReasonOSNotStaged           = "OSNotStaged"
 	ReasonOSStaging             = "OSStaging"
 	ReasonDrifted               = "Drifted"

@@ -101,7 +101,7 @@ func (l *surveys) forUpdate(uid types.UID) *memo[survey] {
 func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpdate, in *gate.Input) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	in.TargetKubernetes = w.Moves.target
+	in.TargetKubernetes, in.Arguments = w.Moves.target, w.Moves.arguments
 	in.Unknown, in.Pending = map[string]string{}, map[string]bool{}
 	in.Lasts = w.estimatedDuration()
 	for _, a := range u.Spec.AcceptedRisks {
@@ -204,6 +204,8 @@ type Moves struct {
 	snapshots map[string]bool
 	// booting are the nodes of each pool that boot another OS image.
 	booting map[string][]string
+	// arguments are the dangerous kernel arguments that it adds, each once for a pool.
+	arguments []gate.Argument
 }
 
 // MovesOf a plan.
@@ -216,6 +218,7 @@ func MovesOf(p model.Plan) *Moves {
 		} else {
 			m.workers[np.Pool]++
 		}
+		m.addArguments(np)
 		for j := range np.Steps {
 			if np.Steps[j].Updater == "kubeadm" && np.Role == model.RoleControlPlane {
 				m.snapshots[np.Node] = true

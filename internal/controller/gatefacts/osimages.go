@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
@@ -57,4 +58,13 @@ func nodesWithoutImage(p v1alpha1.OSImagePool, nodes []string) int {
 		}
 	}
 	return n
+}
+
+// addArguments adds the dangerous kernel arguments that a node gets.
+func (m *Moves) addArguments(np *model.NodePlan) {
+	for _, a := range model.NewArguments(np) {
+		if x := (gate.Argument{Pool: np.Pool, Argument: a, Why: model.DangerousArgument(a)}); x.Why != "" && !slices.Contains(m.arguments, x) {
+			m.arguments = append(m.arguments, x)
+		}
+	}
 }

@@ -2,7 +2,9 @@ package gatefacts
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,5 +40,31 @@ func TestOSImagesOfThePlan(t *testing.T) {
 		{Pool: "new", Image: "r/os@sha256:1", Nodes: 1, Message: "nothing is known of it yet"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A dangerous argument closes the gate once for a pool, until a person accepts it.
+func TestDangerousArgumentsCloseTheGate(t *testing.T) {
+	t.Parallel()
+	gets := func(node, pool, from, to string) model.NodePlan {
+		return model.NodePlan{Node: node, Pool: pool, Steps: []model.Step{{ID: "os-image", Updater: "os-image", Changes: []model.Change{{Path: model.FieldKernelArguments, From: from, To: to}}}}}
+	}
+	m := MovesOf(model.Plan{Nodes: []model.NodePlan{gets("a", "edge", "", "quiet rd.break"), gets("b", "edge", "", "rd.break quiet"), gets("c", "core", "mem=1G", "mem=1G quiet")}})
+	in := gate.Input{Arguments: m.arguments}
+	no := func(in gate.Input) (out []string) {
+		for _, b := range gate.Decide(in).Blockers {
+			if b.Reason == v1alpha1.ReasonDangerousArguments {
+				out = append(out, b.Message)
+			}
+		}
+		return out
+	}
+	if got := no(in); len(got) != 1 || !strings.Contains(got[0], "pool edge") || !strings.Contains(got[0], "rd.break") {
+		t.Errorf("%q", got)
+	}
+	in.Now = time.Now()
+	in.Accepted = []gate.Risk{{Check: "kernel-arguments", Reason: "tried in the laboratory", Until: in.Now.Add(time.Hour)}}
+	if got := no(in); len(got) != 0 {
+		t.Errorf("accepted, and still %q", got)
 	}
 }

@@ -48,7 +48,7 @@ func (p *Heartbeats) look(nu *v1alpha1.NodeUpdate, now time.Time) beat {
 }
 
 // Watched is how long this process has seen no new heartbeat of an agent. It is not more than
-// this process has run: what happened before may have been an API server that was away.
+// this process has run: what happened before may have been an API server that was unavailable.
 func (p *Heartbeats) Watched(nu *v1alpha1.NodeUpdate, now time.Time) time.Duration {
 	return now.Sub(p.look(nu, now).first)
 }

@@ -21,6 +21,7 @@ const (
 	reasonImagesMissing      = "ImagesMissing"
 	reasonLoading            = "Loading"
 	reasonPayloadMissing     = "PayloadMissing"
+	reasonDangerousArguments = "DangerousKernelArguments"
 )
 
 type blockers = []model.Blocker

@@ -53,3 +53,13 @@ func osImagesReady(in *Input) (no, warn blockers) {
 	}
 	return no, warn
 }
+
+// kernelArguments: a node that does not start for an argument cannot take it back.
+func kernelArguments(in *Input) (no, warn blockers) {
+	for _, a := range in.Arguments {
+		no = append(no, model.Blocker{Reason: reasonDangerousArguments, Object: "UpdatePool/" + a.Pool,
+			Message: fmt.Sprintf("nodes of pool %s get the kernel argument %s: %s", a.Pool, a.Argument, a.Why),
+			Fix:     "take it out of the NodeConfig; if it is meant, try it on one machine, then `refit accept kernel-arguments --reason TEXT --until DURATION`"})
+	}
+	return no, nil
+}

@@ -156,6 +156,9 @@ type ImageRisk struct {
 	Message, Fix string
 }
 
+// Argument is a dangerous kernel argument that nodes of a pool get; Why it is dangerous.
+type Argument struct{ Pool, Argument, Why string }
+
 // Input has all facts of the gate.
 type Input struct {
 	Now time.Time
@@ -170,6 +173,8 @@ type Input struct {
 	// TargetKubernetes is the version that the plan leads to, empty if it does
 	// not change it.
 	TargetKubernetes string
+	// Arguments are the dangerous kernel arguments that the plan adds.
+	Arguments []Argument
 	// Lasts is a careful guess of how long the update takes.
 	Lasts time.Duration
 	// ApprovedPlan is the digest a person approved, empty if any will do.

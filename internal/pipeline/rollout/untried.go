@@ -2,8 +2,8 @@ package rollout
 
 import "github.com/refit-dev/refit/internal/model"
 
-// BootedImages are the OS images that the nodes of a plan boot, in its order, "" for a node that
-// boots no other. Nil if no node does.
+// BootedImages are the OS images and kernel arguments that the nodes of a plan boot, in its
+// order, "" for a node that boots no other. Nil if no node does.
 func BootedImages(plan *model.Plan) (out []string) {
 	for i := range plan.Nodes {
 		image := bootedImage(&plan.Nodes[i])
@@ -18,19 +18,19 @@ func BootedImages(plan *model.Plan) (out []string) {
 	return out
 }
 
-func bootedImage(np *model.NodePlan) string {
+func bootedImage(np *model.NodePlan) (what string) {
 	for i := range np.Steps {
 		s := &np.Steps[i]
 		if s.Updater != updaterOSImage {
 			continue
 		}
 		for _, c := range s.Changes {
-			if c.Path == model.FieldOSImage {
-				return c.To
+			if c.Path == model.FieldOSImage || c.Path == model.FieldKernelArguments {
+				what += c.Path + "=" + c.To + " "
 			}
 		}
 	}
-	return ""
+	return what
 }
 
 // updaterOSImage boots nodes into images.

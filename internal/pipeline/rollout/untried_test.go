@@ -39,7 +39,7 @@ func TestAnUntriedImageHasACanary(t *testing.T) {
 			markStarted(c.truth["w2"])
 			c.truth["w2"].Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "os-image"}
 		}, nil, false},
-		"the canary is done": {func(c *cluster) { finished(c.truth["w1"], time.Hour) }, []string{"w2", "w3", "x1", "x2"}, false},
+		"the canary is done":               {func(c *cluster) { finished(c.truth["w1"], time.Hour) }, []string{"w2", "w3", "x1", "x2"}, false},
 		"a node of the other pool is done": {func(c *cluster) { finished(c.truth["x1"], time.Hour) }, []string{"w1", "w2", "w3", "x2"}, false},
 		"the canary failed": {func(c *cluster) {
 			markStarted(c.truth["w1"])
