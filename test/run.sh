@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # run runs every test of the module and prints the events of `go test -json`.
 # The race detector is for packages that use goroutines, in code or in tests. Other packages cannot
-# race. The lab and test/ drive programs that are built without it, so they go without it too.
-# The longest come first, so that the last minutes do not wait for one package.
+# race. The lab and test/ drive programs that are built without it, so they go without it too, and so do
+# packages that compute long and whose tests alone start goroutines, to bound them.
+# The tests on nodes of the lab wait more than they compute, so they run beside all others. The longest
+# come first, so that the last minutes do not wait for one package.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 goroutines='^[[:space:]]*go (func|[a-z])|errgroup|\.Go\('
 packages=$(git ls-files '*_test.go' ':!:*testdata*' | xargs -n1 dirname | sort -u)
-raced=$(git ls-files 'internal/*.go' 'cmd/*.go' | grep -vE '^internal/lab/[^/]*$' | xargs grep -lE "$goroutines" | xargs -n1 dirname | sort -u)
+raced=$(git ls-files 'internal/*.go' 'cmd/*.go' | grep -vE '^internal/(lab|filesystem|cli/installcmd)/[^/]*$' | xargs grep -lE "$goroutines" | xargs -n1 dirname | sort -u)
 raced=$(comm -12 <(echo "$packages") <(echo "$raced"))
 others=$(comm -23 <(echo "$packages") <(echo "$raced"))
 # in_front prints the lines of its input, those of its arguments first.
@@ -21,11 +23,20 @@ failed=0
 run() { # arguments of go test, then packages on standard input
 	xargs -I{} echo ./{} | xargs go test -json -vet=off -count 1 -timeout 60m -p 2 "$@"
 }
-in_front test/e2e test/simhost internal/controller/bootimages internal/lab test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
+labs=$(in_front test/e2e test/simhost internal/lab <<<"$others" | head -3)
+others=$(grep -vxF "$labs" <<<"$others")
+# Their events come at the end, in one piece: lines of two writers would mix.
+events=$(mktemp)
+trap 'rm -f "$events"' EXIT
+run <<<"$labs" >"$events" &
+beside=$!
+in_front internal/controller/bootimages test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
 # Races go to files: in the output of parallel tests they would stand with any of them. The detector
 # waits a second at each end otherwise.
 mkdir -p bin
 rm -f bin/race.*
 export CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 log_path=$PWD/bin/race"
-in_front internal/controller internal/cli <<<"$raced" | run -race || failed=1
+in_front internal/controller internal/agent internal/cli/bundlecmd internal/cli <<<"$raced" | run -race || failed=1
+wait "$beside" || failed=1
+cat "$events"
 exit $failed
