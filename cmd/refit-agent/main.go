@@ -160,6 +160,7 @@ func installCommand(conf *agentconfig.Config) *cobra.Command {
 	}
 	c.Flags().StringVar(&o.From, "from", "", "bundle in a file, on a device, or in the file system of one (PATH#FILE if it has several bundles). Of a bundle in parts: their directory, or places with commas between them")
 	c.Flags().StringVar(&o.Digest, "digest", "", "digest that the bundle must have")
+	c.Flags().StringVar(&o.ImagePolicy, "image-policy", "", "file with rules for signatures (an ImageProofPolicy, as for refit bundle create --verify): images that it refuses are not loaded")
 	c.Flags().BoolVar(&o.NoStart, "no-start", false, "install the files without starting the service")
 	c.Flags().BoolVar(&ontoHost, "onto-host", false, "from a privileged pod with hostPID: install onto its node")
 	c.Flags().BoolVar(&stay, "stay", false, "with --onto-host: wait for the end of the pod afterwards")

@@ -1,18 +1,6 @@
 package agent
 
 import (
-	"bytes"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
-	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -20,7 +8,6 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/imageproof"
-	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
@@ -29,57 +16,10 @@ const (
 	unruledApp = "registry.k8s.io/pause:3.10.2"
 )
 
-// publisher signs images as cosign does.
-type publisher struct {
-	t   *testing.T
-	key *ecdsa.PrivateKey
-}
-
-func newPublisher(t *testing.T) publisher {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return publisher{t, k}
-}
-
-// rule wants the publisher's signature of the images of registry.example.
-func (p publisher) rule() v1alpha1.TrustPolicy {
-	der, err := x509.MarshalPKIXPublicKey(p.key.Public())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+// signedRule wants the publisher's signature of the images of registry.example.
+func signedRule(p bundletest.Publisher) v1alpha1.TrustPolicy {
 	return v1alpha1.TrustPolicy{ObjectMeta: metav1.ObjectMeta{Name: "publisher"}, Spec: v1alpha1.TrustPolicySpec{Images: []v1alpha1.ImageRule{{Images: "registry.example/*",
-		Cosign: &v1alpha1.CosignTrust{Keys: []v1alpha1.PEMText{{Name: "release", PEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))}}}}}}}
-}
-
-// archive has a signature of an image of the bundle whose payload names repository and digest.
-func (p publisher) archive(subject, repository, digest string) []byte {
-	p.t.Helper()
-	payload := fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":"cosign container image signature"},"optional":null}`, repository, digest)
-	sum := sha256.Sum256(payload)
-	sig, err := p.key.Sign(rand.Reader, sum[:], crypto.SHA256)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	blobs := map[string][]byte{bundle.DigestOf(payload): payload, bundle.DigestOf([]byte("{}")): []byte("{}")}
-	manifest, err := json.Marshal(imageproof.Manifest{MediaType: "application/vnd.oci.image.manifest.v1+json",
-		Config: imageproof.Descriptor{MediaType: "application/vnd.oci.image.config.v1+json", Digest: bundle.DigestOf([]byte("{}")), Size: 2},
-		Layers: []imageproof.Descriptor{{MediaType: imageproof.MediaTypeSimpleSigning, Digest: bundle.DigestOf(payload), Size: int64(len(payload)),
-			Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(sig)}}}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var out bytes.Buffer
-	err = imageproof.WriteArchive(&out, []imageproof.Entry{{Image: signedApp, Subject: subject, Manifest: imageproof.Descriptor{Digest: bundle.DigestOf(manifest), Size: int64(len(manifest))}}},
-		map[string][]byte{bundle.DigestOf(manifest): manifest}, func(d imageproof.Descriptor) (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(blobs[d.Digest])), nil
-		})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return out.Bytes()
+		Cosign: &v1alpha1.CosignTrust{Keys: []v1alpha1.PEMText{{Name: "release", PEM: p.PublicKey()}}}}}}}
 }
 
 // appDigest is the digest of the image with a rule.
@@ -118,22 +58,26 @@ func refusedAs(word string) func(*v1alpha1.NodeUpdateStatus) bool {
 // words are those of refit bundle create --verify. Images without a rule are loaded as before.
 func TestImagesNeedTheSignaturesOfTheirRule(t *testing.T) {
 	app := appDigest(t)
-	right, other := newPublisher(t), newPublisher(t)
+	right, other := bundletest.NewPublisher(t), bundletest.NewPublisher(t)
 	for i, c := range []struct{ name, word string }{{"a valid signature", ""}, {"no archive", "Missing"}, {"another key", "WrongKey"}, {"another digest", "WrongDigest"},
 		{"a signature of another image", "Replayed"}, {"attached to another digest", "Missing"}, {"a damaged archive", "Damaged"}} {
 		t.Run(c.name, func(t *testing.T) {
 			archive := map[string]func() []byte{
-				"a valid signature":            func() []byte { return right.archive(app, "registry.example/app", app) },
-				"no archive":                   func() []byte { return nil },
-				"another key":                  func() []byte { return other.archive(app, "registry.example/app", app) },
-				"another digest":               func() []byte { return right.archive(app, "registry.example/app", "sha256:"+strings.Repeat("0", 64)) },
-				"a signature of another image": func() []byte { return right.archive(app, "registry.example/tool", app) },
-				"attached to another digest":   func() []byte { return right.archive("sha256:"+strings.Repeat("1", 64), "registry.example/app", app) },
-				"a damaged archive":            func() []byte { return []byte("no tar") },
+				"a valid signature": func() []byte { return right.Archive(signedApp, app, "registry.example/app", app) },
+				"no archive":        func() []byte { return nil },
+				"another key":       func() []byte { return other.Archive(signedApp, app, "registry.example/app", app) },
+				"another digest": func() []byte {
+					return right.Archive(signedApp, app, "registry.example/app", "sha256:"+strings.Repeat("0", 64))
+				},
+				"a signature of another image": func() []byte { return right.Archive(signedApp, app, "registry.example/tool", app) },
+				"attached to another digest": func() []byte {
+					return right.Archive(signedApp, "sha256:"+strings.Repeat("1", 64), "registry.example/app", app)
+				},
+				"a damaged archive": func() []byte { return []byte("no tar") },
 			}[c.name]()
 			path, h := mediumWith(t, withProofs(archive), 1)
 			n := newTestNode(t, "n1", 18060+i, path)
-			n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{right.rule()} })
+			n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{signedRule(right)} })
 			pins := everything(h)
 			pins.Payloads = pins.Payloads[:0]
 			approve(t, h, pins, n)
@@ -152,7 +96,7 @@ func TestImagesNeedTheSignaturesOfTheirRule(t *testing.T) {
 
 // An image that others loaded is not pinned either; one that was pinned before a rule came stays.
 func TestRulesCountForImagesThatAreNotPinnedYet(t *testing.T) {
-	right := newPublisher(t)
+	right := bundletest.NewPublisher(t)
 	path, h := mediumWith(t, bundletest.Tiny(), 1)
 	t.Run("loaded by others", func(t *testing.T) {
 		n := newTestNode(t, "n1", 18070, path)
@@ -167,7 +111,7 @@ func TestRulesCountForImagesThatAreNotPinnedYet(t *testing.T) {
 			t.Error("it was pinned before its bundle was approved")
 		}
 		n.api.says(func(p *people) {
-			p.policies, p.bundles = []v1alpha1.TrustPolicy{right.rule()}, []v1alpha1.Bundle{approvedBundle(h.Digest)}
+			p.policies, p.bundles = []v1alpha1.TrustPolicy{signedRule(right)}, []v1alpha1.Bundle{approvedBundle(h.Digest)}
 		})
 		n.reported("refused", refusedAs("Missing"))
 		n.reported("only the other image is pinned", func(s *v1alpha1.NodeUpdateStatus) bool { return s.Pins != nil && s.Pins.ImagesPinned == 1 })
@@ -179,7 +123,7 @@ func TestRulesCountForImagesThatAreNotPinnedYet(t *testing.T) {
 		n := newTestNode(t, "n1", 18071, path)
 		approve(t, h, everything(h), n)
 		n.reported("pinned without a rule", held)
-		n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{right.rule()} })
+		n.api.says(func(p *people) { p.policies = []v1alpha1.TrustPolicy{signedRule(right)} })
 		n.agent.authority.RequestRead(0)
 		n.reported("still pinned", func(s *v1alpha1.NodeUpdateStatus) bool {
 			return held(s) && len(n.agent.authority.ImageRules()) == 1

@@ -4,7 +4,8 @@
 //
 // Promise: it may be repeated at any time and then changes only what differs; what
 // is not refit's is not touched; every byte from the bundle is compared before
-// it counts. Uninstall removes what Install made, and pins only on request.
+// it counts. Images that a rule for signatures refuses are not loaded: nothing is installed then.
+// Uninstall removes what Install made, and pins only on request.
 //
 // OnHost does the same from a privileged pod (with hostPID) onto the node the pod
 // runs on, where images can be pulled. The pod only installs and updates the host

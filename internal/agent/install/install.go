@@ -65,6 +65,8 @@ type Options struct {
 	// Digest that the bundle must have, empty for any: a user who names the medium by
 	// hand vouches for it.
 	Digest string
+	// ImagePolicy is a file with rules for signatures of images, empty for none.
+	ImagePolicy string
 	// NoStart leaves the service alone.
 	NoStart bool
 	// Printf prints progress.
@@ -150,6 +152,9 @@ func loadOwnImages(ctx context.Context, o Options, path string, r *Report) (plac
 		return nil, &WrongBundleError{Path: path, Found: h.Digest, Name: h.Metadata.Name + " " + h.Metadata.Version, Expected: o.Digest}
 	}
 	o.Printf("bundle %s %s, digest %s", r.Name, r.Version, r.Bundle)
+	if err := checkImages(o, f, time.Now()); err != nil {
+		return nil, err
+	}
 	return f.Places(), loadRefitImages(ctx, o, f, r)
 }
 

@@ -11,18 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/imageproof"
 )
 
-const (
-	policyVersion = "refit.dev/imageproofpolicy/v1"
-	policyKind    = "ImageProofPolicy"
-	maxPolicy     = 1 << 20
-)
-
-// policyFile is the file of --verify.
-type policyFile struct {
-	APIVersion string                `json:"apiVersion"`
-	Kind       string                `json:"kind"`
-	Rules      []imageproof.RuleSpec `json:"rules"`
-}
+const maxPolicy = 1 << 20
 
 // readPolicy reads the policy of --verify. Unknown fields are errors.
 func readPolicy(path string) (*imageproof.Policy, error) {
@@ -38,14 +27,11 @@ func readPolicy(path string) (*imageproof.Policy, error) {
 }
 
 func parsePolicy(text []byte, dir string) (*imageproof.Policy, error) {
-	var f policyFile
-	if err := yaml.UnmarshalStrict(text, &f); err != nil {
+	text, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
 		return nil, err
 	}
-	if f.APIVersion != policyVersion || f.Kind != policyKind {
-		return nil, fmt.Errorf("it has apiVersion %q and kind %q, want %s and %s", f.APIVersion, f.Kind, policyVersion, policyKind)
-	}
-	return imageproof.ParseRules(f.Rules, func(path string) ([]byte, error) {
+	return imageproof.ParseFile(text, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) { // relative to the policy's directory
 			path = filepath.Join(dir, path)
 		}
