@@ -19,14 +19,9 @@ const BuildsNamespace = "refit-builds"
 // GroupVersion is refit.dev/v1alpha1.
 var GroupVersion = schema.GroupVersion{Group: "refit.dev", Version: "v1alpha1"}
 
-var (
-	// SchemeBuilder collects the kinds of this group.
-	SchemeBuilder = runtime.NewSchemeBuilder(addKinds)
-	// AddToScheme registers the kinds of this group with a scheme.
-	AddToScheme = SchemeBuilder.AddToScheme
-)
-
-func addKinds(s *runtime.Scheme) error {
+// AddToScheme registers the kinds of this group with a scheme. A variable of it, as is usual,
+// would link all kinds into every program that uses one.
+func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&Bundle{}, &BundleList{},
 		&TrustPolicy{}, &TrustPolicyList{},

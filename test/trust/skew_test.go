@@ -54,14 +54,11 @@ func TestANewerAgentWritesItsStatusToOlderKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	forgetMembers(t, admin)
-	api, err := apiclient.New(kubeconfig(t, cfg, t.TempDir(), "n1"), "n1", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := apiclient.New(kubeconfig(t, cfg, t.TempDir(), "n1"), "n1", slog.New(slog.DiscardHandler))
 	status := &v1alpha1.NodeUpdateStatus{Phase: "Ready", Problems: []v1alpha1.NodeProblem{{Reason: "StateFileDamaged", Object: "/x", Message: "m"}},
 		Agent: &v1alpha1.AgentInfo{Version: "0.2.0", Address: "10.0.0.1:18740", PublicKey: "k", Updaters: []string{"files"}, Formats: []string{"refit.dev/hold/v1"}}}
 	for i := 0; ; i++ { // the API server takes a moment to serve the changed kind
-		if err = api.ApplyStatus(t.Context(), status); err != nil {
+		if err := api.ApplyStatus(t.Context(), status); err != nil {
 			t.Fatal(err)
 		}
 		if err := admin.Get(context.Background(), client.ObjectKeyFromObject(nu), nu); err != nil {

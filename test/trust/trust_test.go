@@ -142,10 +142,7 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	api, err := apiclient.New(kubeconfig(t, cfg, dir, "n1"), "n1", log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := apiclient.New(kubeconfig(t, cfg, dir, "n1"), "n1", log)
 	rt := &store{dir: dir, images: map[string]string{}}
 	a, err := agent.New(agentconfig.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
 		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{medium}},

@@ -47,14 +47,21 @@ type Client struct {
 }
 
 // New makes a client; nothing is read or dialled yet.
-func New(kubeconfig, node string, log *slog.Logger) (*Client, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("kinds of refit: %w", err)
-	}
-	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+func New(kubeconfig, node string, log *slog.Logger) *Client {
+	scheme := kindsRead()
 	return &Client{kubeconfig: kubeconfig, node: node, log: log,
-		codec: serializer.NewCodecFactory(scheme), params: runtime.NewParameterCodec(scheme)}, nil
+		codec: serializer.NewCodecFactory(scheme), params: runtime.NewParameterCodec(scheme)}
+}
+
+// kindsRead are the kinds that this client decodes. All kinds of the group would make the program
+// larger by their copying.
+func kindsRead() *runtime.Scheme {
+	s := runtime.NewScheme()
+	s.AddKnownTypes(v1alpha1.GroupVersion, &v1alpha1.NodeUpdate{}, &v1alpha1.NodeUpdateList{}, &v1alpha1.Content{}, &v1alpha1.BundleList{}, &v1alpha1.TrustPolicyList{},
+		&v1alpha1.ClusterUpdate{}, &v1alpha1.ClusterUpdateList{}, &v1alpha1.ImageTrack{}, &v1alpha1.NodeConfigList{}, &v1alpha1.UpdatePoolList{}, &v1alpha1.OSImageList{})
+	metav1.AddToGroupVersion(s, v1alpha1.GroupVersion)
+	metav1.AddToGroupVersion(s, metav1.SchemeGroupVersion)
+	return s
 }
 
 // client builds a new client when the kubeconfig has changed. The transport itself reloads

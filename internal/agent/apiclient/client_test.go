@@ -85,10 +85,7 @@ func TestClient(t *testing.T) {
 	defer h.Close()
 	path := filepath.Join(t.TempDir(), "kubelet.conf")
 	kubeconfig(t, path, h.URL)
-	c, err := New(path, "n1", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := New(path, "n1", slog.New(slog.DiscardHandler))
 	t.Run("one object is watched, through ends of the watch", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan *v1alpha1.NodeUpdate, 10)

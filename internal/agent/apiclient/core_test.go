@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,10 +37,7 @@ func serveCore(t *testing.T, cm *corev1.ConfigMap) (c *Client, event func() []by
 	t.Cleanup(s.Close)
 	path := filepath.Join(t.TempDir(), "kubelet.conf")
 	kubeconfig(t, path, s.URL)
-	c, err := New(path, "n1", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = New(path, "n1", slog.New(slog.DiscardHandler))
 	return c, func() []byte { return posted }
 }
 
@@ -80,5 +78,40 @@ func TestConfigMap(t *testing.T) {
 	}
 	if got, err := c.ConfigMap(t.Context(), "other"); got != nil || err != nil {
 		t.Errorf("a ConfigMap that does not exist: %+v, %v", got, err)
+	}
+}
+
+// The client decodes what each of its methods reads: its scheme does not have the other kinds.
+func TestReadKindsAreDecoded(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]string{"bundles": "BundleList", "trustpolicies": "TrustPolicyList", "clusterupdates": "ClusterUpdateList", "clusterupdates/x": "ClusterUpdate", "imagetracks/x": "ImageTrack",
+		"nodeconfigs": "NodeConfigList", "updatepools": "UpdatePoolList", "osimages": "OSImageList", "namespaces/refit-nodes/contents/x": "Content"}
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimPrefix(r.URL.Path, "/apis/refit.dev/v1alpha1/")
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(kinds[path], "List") {
+			fmt.Fprintf(w, `{"apiVersion":"refit.dev/v1alpha1","kind":%q,"metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"x"}}]}`, kinds[path])
+			return
+		}
+		fmt.Fprintf(w, `{"apiVersion":"refit.dev/v1alpha1","kind":%q,"metadata":{"name":"x"}}`, kinds[path])
+	}))
+	defer h.Close()
+	path := filepath.Join(t.TempDir(), "kubelet.conf")
+	kubeconfig(t, path, h.URL)
+	c, ctx := New(path, "n1", slog.New(slog.DiscardHandler)), t.Context()
+	for name, read := range map[string]func() (int, error){
+		"Bundles":        func() (int, error) { l, err := c.Bundles(ctx); return len(l), err },
+		"TrustPolicies":  func() (int, error) { l, err := c.TrustPolicies(ctx); return len(l), err },
+		"ClusterUpdates": func() (int, error) { l, err := c.ClusterUpdates(ctx); return len(l), err },
+		"NodeConfigs":    func() (int, error) { l, err := c.NodeConfigs(ctx); return len(l), err },
+		"UpdatePools":    func() (int, error) { l, err := c.UpdatePools(ctx); return len(l), err },
+		"OSImages":       func() (int, error) { l, err := c.OSImages(ctx); return len(l), err },
+		"ClusterUpdate":  func() (int, error) { o, err := c.ClusterUpdate(ctx, "x"); return len(o.Name), err },
+		"ImageTrack":     func() (int, error) { o, err := c.ImageTrack(ctx, "x"); return len(o.Name), err },
+		"Content":        func() (int, error) { o, err := c.Content(ctx, "x"); return len(o.Name), err },
+	} {
+		if n, err := read(); err != nil || n != 1 {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
 	}
 }

@@ -48,10 +48,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	}
 	defer runtime.Close()
 	removeLeftovers(conf.Runtime, log)
-	api, err := apiclient.New(conf.Kubeconfig, conf.Node, log)
-	if err != nil {
-		return err
-	}
+	api := apiclient.New(conf.Kubeconfig, conf.Node, log)
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
