@@ -278,6 +278,9 @@ func (l *Lab) waitAddons(ctx context.Context, say func(string, ...any)) error {
 		return err
 	}
 	return waitFor(ctx, "kube-proxy and CoreDNS", say, func(ctx context.Context) string {
+		if l.Config.Distribution != "" { // kube-proxy is no pod there
+			return dnsMissing(ctx, client)
+		}
 		proxy, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "kube-proxy", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -285,12 +288,16 @@ func (l *Lab) waitAddons(ctx context.Context, say func(string, ...any)) error {
 		if got, want := proxy.Status.NumberReady, len(l.joined()); int(got) < want {
 			return fmt.Sprintf("kube-proxy is ready on %d of %d nodes", got, want)
 		}
-		dns, err := client.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		return deploymentMissing(dns)
+		return dnsMissing(ctx, client)
 	})
+}
+
+func dnsMissing(ctx context.Context, client *kubernetes.Clientset) string {
+	dns, err := client.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	return deploymentMissing(dns)
 }
 
 func deploymentMissing(d *appsv1.Deployment) string {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
@@ -28,7 +29,7 @@ func (l *Lab) Exec(ctx context.Context, node string, stdin io.Reader, stdout, st
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = append([]string{execProcess, l.nodeDir(node)}, argv...)
-	cmd.Env = insideEnv()
+	cmd.Env = l.insideEnv()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it kills the command, see inside.Run
 	cmd.WaitDelay = 5 * time.Second
@@ -50,8 +51,12 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-func insideEnv() []string {
-	env := []string{"HOME=/root", machine.SearchPath, "KUBECONFIG=/etc/kubernetes/admin.conf", "LANG=C.UTF-8"}
+func (l *Lab) insideEnv() []string {
+	row, ok := distribution.ByName(l.Config.Distribution)
+	if !ok {
+		row.Places = distribution.KubeadmPlaces()
+	}
+	env := []string{"HOME=/root", machine.SearchPath, "KUBECONFIG=" + row.Places.AdminConfig, "LANG=C.UTF-8"}
 	if term := os.Getenv("TERM"); term != "" {
 		env = append(env, "TERM="+term)
 	}

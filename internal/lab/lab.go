@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
 )
@@ -79,6 +80,9 @@ func (l *Lab) Runtime(node string) string {
 
 // Socket is where a node's container runtime listens, as the node sees it.
 func (l *Lab) Socket(node string) string {
+	if row, ok := distribution.ByName(l.Config.Distribution); ok {
+		return row.Places.Socket
+	}
 	runtime := l.Runtime(node)
 	return "/run/" + runtime + "/" + runtime + ".sock"
 }

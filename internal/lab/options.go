@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/machine"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
@@ -46,6 +47,9 @@ type Options struct {
 	// machine's own. The image's /opt, /root, /home, /srv and /mnt are links into /var, as
 	// those of bootc are.
 	OSImage string
+	// Distribution is one of components.LookAlikes: the nodes run a look-alike of it instead
+	// of kubeadm's units. Version may have a build then: v1.35.4+k3s1.
+	Distribution string
 }
 
 // Container runtimes of nodes.
@@ -98,8 +102,11 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("%d nodes: a lab has 1 to %d", o.Nodes, maxNodes)
 	case o.roles() != nil:
 		return o, o.roles()
-	case !slices.Contains(components.Versions(), o.Version):
+	case !slices.Contains(components.Versions(), distribution.SplitVersion(o.Version).Release):
 		return o, fmt.Errorf("version %q of Kubernetes: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
+	}
+	if err := o.checkDistribution(); err != nil {
+		return o, err
 	}
 	if err := o.checkRuntime(); err != nil {
 		return o, err
@@ -141,6 +148,9 @@ func (o *Options) fill() {
 	if o.Version == "" {
 		o.Version = components.Versions()[len(components.Versions())-1]
 	}
+	if build, ok := firstBuilds[o.Distribution]; ok && !strings.Contains(o.Version, "+") {
+		o.Version += build
+	}
 	if o.ImageHosts == nil {
 		o.ImageHosts = supervisor.DefaultImageHosts
 	}
@@ -161,6 +171,22 @@ func (o *Options) checkRuntime() error {
 		return fmt.Errorf("runtime %q: this lab knows %s", o.Runtime, strings.Join(Runtimes, ", "))
 	case o.Runtime == RuntimeMixed && o.Nodes == o.ControlPlanes:
 		return errors.New("a mixed lab has CRI-O on its last worker: ask for more nodes than control planes")
+	}
+	return nil
+}
+
+// firstBuilds of a release, by distribution.
+var firstBuilds = map[string]string{distribution.K3s: "+k3s1", distribution.RKE2: "+rke2r1"}
+
+func (o *Options) checkDistribution() error {
+	build := distribution.SplitVersion(o.Version)
+	switch {
+	case o.Distribution != "" && !slices.Contains(components.LookAlikes, o.Distribution):
+		return fmt.Errorf("distribution %q: this lab has look-alikes of %s", o.Distribution, strings.Join(components.LookAlikes, ", "))
+	case build.Text != "" && (o.Distribution == "" || build.Distribution != o.Distribution):
+		return fmt.Errorf("version %s is no build of the nodes' distribution %q", o.Version, o.Distribution)
+	case o.Distribution != "" && (o.ControlPlanes > 1 || o.Later > 0 || o.Runtime != RuntimeContainerd || o.OSImage != ""):
+		return fmt.Errorf("the look-alike of %s has one server, containerd and the machine's own OS, and all nodes join at once", o.Distribution)
 	}
 	return nil
 }

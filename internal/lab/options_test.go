@@ -33,3 +33,24 @@ func TestWhichNodesHaveCRIO(t *testing.T) {
 		})
 	}
 }
+
+func TestDistributionOfALab(t *testing.T) {
+	for name, c := range map[string]struct {
+		o         Options
+		want, err string
+	}{
+		"the first build of the newest release": {o: Options{Distribution: "k3s"}, want: "v1.36.3+k3s1"},
+		"the first build of a release":          {o: Options{Distribution: "rke2", Version: "v1.35.4"}, want: "v1.35.4+rke2r1"},
+		"another build":                         {o: Options{Distribution: "k3s", Version: "v1.35.4+k3s2"}, want: "v1.35.4+k3s2"},
+		"a build of another distribution":       {o: Options{Distribution: "k3s", Version: "v1.35.4+rke2r1"}, err: "is no build"},
+		"a build without a distribution":        {o: Options{Version: "v1.35.4+k3s1"}, err: "is no build"},
+		"no look-alike":                         {o: Options{Distribution: "k0s"}, err: "look-alikes of k3s, rke2"},
+		"several servers":                       {o: Options{Distribution: "k3s", ControlPlanes: 3}, err: "one server"},
+		"CRI-O":                                 {o: Options{Distribution: "k3s", Runtime: RuntimeCRIO}, err: "containerd"},
+	} {
+		o, err := c.o.complete()
+		if c.err == "" && (err != nil || o.Version != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: %s, %v", name, o.Version, err)
+		}
+	}
+}

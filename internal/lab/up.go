@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/kernel"
 	"github.com/refit-dev/refit/internal/lab/machine"
@@ -40,7 +41,9 @@ type parts struct {
 	release *components.Kubernetes
 	node    *components.Node
 	crio    *components.CRIO // nil if no node has it
-	apps    []components.Image
+	// lookAlike stands in for a distribution; nil on kubeadm nodes.
+	lookAlike *components.LookAlike
+	apps      []components.Image
 }
 
 // Up creates a lab. It first removes an unfinished lab, or one whose supervisor died.
@@ -98,8 +101,13 @@ func isUp(dir string) bool {
 func gatherParts(ctx context.Context, o Options) (parts, error) {
 	var p parts
 	var err error
-	if p.release, err = components.Release(ctx, o.Version, o.Progress); err != nil {
+	if p.release, err = components.Release(ctx, distribution.SplitVersion(o.Version).Release, o.Progress); err != nil {
 		return p, err
+	}
+	if o.Distribution != "" {
+		if p.lookAlike, err = components.ForLookAlike(ctx, o.Version, o.Progress); err != nil {
+			return p, err
+		}
 	}
 	if p.node, err = components.ForNodes(ctx, o.Progress); err != nil {
 		return p, err
@@ -121,7 +129,7 @@ func gatherParts(ctx context.Context, o Options) (parts, error) {
 
 // prepare writes everything a supervisor needs: settings, disks, programs, control groups.
 func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) {
-	config := &supervisor.Config{Name: o.Name, Version: o.Version, Group: groupOf(dir), Gateway: gateway + "/24",
+	config := &supervisor.Config{Name: o.Name, Version: o.Version, Distribution: o.Distribution, Group: groupOf(dir), Gateway: gateway + "/24",
 		Endpoint: nodeAddress(1) + ":6443", Inside: []string{nodeNetwork, podNetwork, ServiceNetwork}, ImageHosts: o.ImageHosts}
 	for number := 1; number <= o.Nodes; number++ {
 		config.Nodes = append(config.Nodes, nodeName(number))
@@ -164,6 +172,9 @@ func newMachine(l *Lab, number int, programs string, p parts) *machine.Machine {
 	m := &machine.Machine{Name: name, Number: number, Dir: l.nodeDir(name), Disk: filepath.Join(l.nodeDir(name), "disk.img"),
 		Group: filepath.Join(l.Config.Group, name), Address: nodeAddress(number) + "/24", Gateway: gateway, PodCIDR: podCIDR(number),
 		Programs: filepath.Join(programs, l.Runtime(name)), Runtime: l.Runtime(name), CNIDir: p.node.CNIDir, Pause: p.release.Pause().Name}
+	if p.lookAlike != nil {
+		m.Supervised, m.Programs = true, filepath.Join(programs, l.Config.Distribution)
+	}
 	for other := 1; other <= len(l.Config.Nodes); other++ {
 		if other != number {
 			m.Peers = append(m.Peers, machine.Peer{Name: nodeName(other), Address: nodeAddress(other), PodCIDR: podCIDR(other)})
@@ -176,6 +187,9 @@ func newMachine(l *Lab, number int, programs string, p parts) *machine.Machine {
 // runtime: a node has no program of another. The nodes share these files:
 // nothing is copied, and the kernel keeps each only once.
 func linkPrograms(dir string, p parts) error {
+	if p.lookAlike != nil {
+		return linkLookAlike(dir, p.lookAlike)
+	}
 	kubernetes := map[string]string{}
 	for _, name := range []string{"kubelet", "kubeadm", "kubectl"} {
 		kubernetes[name] = filepath.Join(p.release.BinDir, name)
@@ -218,6 +232,9 @@ func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, 
 	say("%d nodes started", o.Nodes)
 	if o.Bare {
 		return nil
+	}
+	if o.Distribution != "" {
+		return l.startDistribution(ctx, p, say)
 	}
 	imported := l.importOnWorkers(ctx, p)
 	if err := l.Import(ctx, nodeName(1), p.release.Images...); err != nil {

@@ -23,7 +23,7 @@ const AppRepository = "example.test/app"
 //go:embed modules
 var modules embed.FS
 
-//go:embed source wrapper
+//go:embed source wrapper _lookalike
 var sources embed.FS
 
 // kubernetes is one line of the table of releases: what kubeadm of that version

@@ -119,6 +119,9 @@ func (m *Machine) writeFiles(disk string) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
+		if m.Supervised && (strings.Contains(path, "containerd") || strings.Contains(path, "kubelet")) {
+			return nil
+		}
 		if strings.Contains(path, m.otherRuntime()) || strings.Contains(path, "ostree") && m.OSImage == "" {
 			return nil
 		}
@@ -158,6 +161,9 @@ func (m *Machine) enable(disk string) error {
 		links[unit] = "/dev/null"
 	}
 	wanted := []string{m.Runtime + ".service", "kubelet.service"}
+	if m.Supervised {
+		wanted = nil
+	}
 	if m.OSImage != "" {
 		wanted = append(wanted, "ostree-finalize-staged.path")
 	}

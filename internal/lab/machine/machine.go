@@ -28,6 +28,8 @@ type Machine struct {
 	CNIDir   string // network plugins, copied to /opt/cni/bin
 	Pause    string // sandbox image
 	Runtime  string // container runtime: "containerd" or "crio"
+	// Supervised nodes have neither a runtime's nor a kubelet's unit: another one starts both.
+	Supervised bool
 	// OSImage is an OCI layout, on the machine, with the image that this node's disk
 	// is installed with; empty for a node whose OS is the machine's own.
 	OSImage string

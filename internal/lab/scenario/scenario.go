@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
@@ -36,6 +38,9 @@ type Options struct {
 	Nodes, ControlPlanes int
 	// Runtime of the nodes, as lab.Options has it.
 	Runtime string
+	// Distribution of which the nodes run a look-alike, as lab.Options has it; From and To
+	// have a build then.
+	Distribution string
 	// Later is how many of the nodes, the last, do not join at first (lab.Join).
 	Later int
 	// OSImage that the workers boot, as lab.Options has it.
@@ -61,6 +66,7 @@ type Scenario struct {
 	kubeconfig string
 	apiServer  string
 	from, to   *components.Kubernetes
+	lookAlike  *components.LookAlike // of To; nil on kubeadm nodes
 	app        components.Image
 	started    time.Time
 	phases     map[string]float64
@@ -164,11 +170,16 @@ func (i indent) Write(p []byte) (int, error) {
 func (s *Scenario) Components(ctx context.Context) error {
 	return s.phase("components", func() (err error) {
 		progress := func(line string) { s.report("%s", line) }
-		if s.from, err = components.Release(ctx, s.From, progress); err != nil {
+		if s.from, err = components.Release(ctx, distribution.SplitVersion(s.From).Release, progress); err != nil {
 			return err
 		}
-		if s.to, err = components.Release(ctx, s.To, progress); err != nil {
+		if s.to, err = components.Release(ctx, distribution.SplitVersion(s.To).Release, progress); err != nil {
 			return err
+		}
+		if s.Distribution != "" {
+			if s.lookAlike, err = components.ForLookAlike(ctx, s.To, progress); err != nil {
+				return err
+			}
 		}
 		s.app, err = components.App(ctx, "v1", progress)
 		return err
@@ -179,7 +190,7 @@ func (s *Scenario) Components(ctx context.Context) error {
 func (s *Scenario) Up(ctx context.Context) error {
 	err := s.phase("labUp", func() (err error) {
 		s.report("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
-		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Distribution: s.Distribution, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
 		if err != nil {
 			s.others = errors.As(err, new(lab.ErrUp))
 			return err
@@ -227,6 +238,8 @@ type BundleOptions struct {
 	Key     string // path of the key; default the scenario's own
 	// Release the payloads and images come from; default To.
 	Release *components.Kubernetes
+	// LookAlike is the program in a lab with a distribution; default that of To.
+	LookAlike *components.LookAlike
 	// Without leaves out the images whose name contains it.
 	Without string
 	// LeaveKubernetes makes a bundle that does not move Kubernetes: of the release
@@ -264,6 +277,9 @@ func (s *Scenario) MakeBundle(ctx context.Context, o BundleOptions) (b Bundle, e
 }
 
 func (s *Scenario) makeBundle(ctx context.Context, o BundleOptions) (Bundle, error) {
+	if o.LookAlike != nil {
+		o.Release = o.LookAlike.Release
+	}
 	if o.Release == nil {
 		o.Release = s.to
 	}
@@ -292,6 +308,9 @@ func (s *Scenario) sources(o BundleOptions) []string {
 	if o.LeaveKubernetes {
 		images, programs = []components.Image{o.Release.Pause()}, nil
 	}
+	if s.Distribution != "" {
+		images, programs = append(o.Release.OnEveryNode(), s.app), nil
+	}
 	images = append(images, o.Images...)
 	var args []string
 	for _, i := range images {
@@ -301,6 +320,9 @@ func (s *Scenario) sources(o BundleOptions) []string {
 	}
 	for _, p := range programs {
 		args = append(args, "payload:"+p+"="+filepath.Join(o.Release.BinDir, p))
+	}
+	if l := cmp.Or(o.LookAlike, s.lookAlike); l != nil && !o.LeaveKubernetes {
+		args = append(args, "payload:"+s.Distribution+"@"+l.Version+"="+l.Program)
 	}
 	args = append(args, "payload:refit-agent="+filepath.Join(filepath.Dir(s.Refit), "refit-agent"))
 	for _, name := range slices.Sorted(maps.Keys(o.Payloads)) {

@@ -28,6 +28,8 @@ type Config struct {
 	ControlPlanes []string
 	// CRIO are those of Nodes whose container runtime is CRI-O; the others have containerd.
 	CRIO []string
+	// Distribution of which all nodes run a look-alike; empty for kubeadm.
+	Distribution string `json:",omitempty"`
 	// Later are those of Nodes that have not joined yet.
 	Later      []string
 	Gateway    string   // the switch's address, with prefix length
