@@ -71,8 +71,9 @@ type Places struct {
 // Place is one of the places of a row, with a name for people.
 type Place struct{ What, Path string }
 
-// Names of the places that the agent needs as settings.
+// Names of the places that the agent asks for.
 const (
+	WhatData     = "data directory"
 	WhatIdentity = "node's identity"
 	WhatSocket   = "CRI socket"
 )
@@ -80,7 +81,7 @@ const (
 // List has the places that a distribution has, in a fixed order.
 func (p Places) List() []Place {
 	all := []Place{
-		{"data directory", p.DataDir}, {"configuration", p.Config}, {WhatSocket, p.Socket}, {"runtime's store", p.RuntimeRoot},
+		{WhatData, p.DataDir}, {"configuration", p.Config}, {WhatSocket, p.Socket}, {"runtime's store", p.RuntimeRoot},
 		{WhatIdentity, p.Kubeconfig}, {"administrator's kubeconfig", p.AdminConfig}, {"kubelet's directory", p.KubeletDir},
 		{"kubelet's configuration", p.KubeletConfig}, {"imported images", p.Images}, {"static pods", p.StaticPods},
 		{"certificates", p.PKI}, {"kubelet's certificates", p.KubeletPKI}, {"network plugins", p.CNI},

@@ -193,12 +193,16 @@ func SaveLastValid(path string) error {
 
 // WithDefaultPaths fills in the default paths of this machine.
 func (c Config) WithDefaultPaths() Config {
+	var kubeconfig, socket string
+	if c.Kubeconfig == "" || c.Runtime == "" {
+		kubeconfig, socket = kube.DefaultPlaces("/")
+	}
 	for _, d := range []struct {
 		field *string
 		value string
 	}{
-		{&c.Kubeconfig, kube.Paths{}.Kubeconfig()}, {&c.StateDir, DefaultStateDir},
-		{&c.RunDir, RunDir}, {&c.Runtime, kube.RuntimeSocket(kube.Paths{})},
+		{&c.Kubeconfig, kubeconfig}, {&c.StateDir, DefaultStateDir},
+		{&c.RunDir, RunDir}, {&c.Runtime, socket},
 	} {
 		if *d.field == "" {
 			*d.field = d.value
@@ -213,9 +217,6 @@ func (c Config) Complete() (Config, error) {
 	if c.Node == "" {
 		name, err := kube.NodeName(c.Kubeconfig)
 		if err != nil {
-			if settings := kube.SettingsOf("/"); settings != "" && errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("%w; %s in %s", err, settings, DefaultFile)
-			}
 			return c, err
 		}
 		c.Node = name

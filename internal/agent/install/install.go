@@ -208,7 +208,7 @@ func loadRefitImages(ctx context.Context, o Options, f *bundlereader.File, r *Re
 func openRuntime(ctx context.Context, conf agentconfig.Config, places Places) (imagekeeper.NodeRuntime, error) {
 	socket := conf.Runtime
 	if socket == "" {
-		socket = kube.RuntimeSocket(kube.Paths{Root: places.Root})
+		_, socket = kube.DefaultPlaces(places.Root)
 	}
 	return imagekeeper.Open(ctx, socket, crio.Places{Root: places.Root, Install: true}, slog.New(slog.DiscardHandler))
 }

@@ -98,18 +98,35 @@ func Detect(root string) (*Detection, error) {
 	return d, nil
 }
 
-// SettingsOf says which settings the agent needs on a node of another distribution than kubeadm,
-// "" where it needs none or the distribution is unknown.
-func SettingsOf(root string) string {
+// Supervised returns the detection of a node where one unit starts the container runtime,
+// the kubelet and the rest; nil for any other node.
+func Supervised(root string) *Detection {
 	d, err := Detect(root)
-	if err != nil || d.Distribution == distribution.Kubeadm {
-		return ""
+	if row, _ := distribution.ByName(d.Distribution); err != nil || !row.Supervised {
+		return nil
 	}
-	at := map[string]string{}
-	for _, p := range d.Places {
-		at[p.What] = p.Path
+	return d
+}
+
+// Place returns the path of a place, "" if the distribution has none.
+func (d *Detection) Place(what string) string {
+	for _, x := range d.Places {
+		if x.What == what {
+			return x.Path
+		}
 	}
-	return fmt.Sprintf("this node runs %s: set kubeconfig: %s and runtime: %s", d.Title, at[distribution.WhatIdentity], at[distribution.WhatSocket])
+	return ""
+}
+
+// DefaultPlaces returns the kubelet's identity and the container runtime's socket of the node
+// with a root directory: those of the detected distribution where one unit starts both, else
+// those of kubeadm.
+func DefaultPlaces(root string) (kubeconfig, socket string) {
+	p := Paths{Root: root}
+	if d := Supervised(root); d != nil {
+		return p.join(d.Place(distribution.WhatIdentity)), d.Place(distribution.WhatSocket)
+	}
+	return p.Kubeconfig(), RuntimeSocket(p)
 }
 
 func (d *Detection) refuse(err error) {

@@ -65,14 +65,17 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-func TestSettingsOfOtherDistributions(t *testing.T) {
+func TestDefaultPlacesAreThoseOfTheDistribution(t *testing.T) {
 	t.Parallel()
-	kubeadm := t.TempDir()
-	put(t, kubeadm, "/var/lib/kubelet/kubeadm-flags.env", []byte("x"))
-	for root, want := range map[string]string{kubeadm: "", t.TempDir(): "",
-		k3sNode(t): "this node runs k3s: set kubeconfig: /mnt/k3s/agent/kubelet.kubeconfig and runtime: /run/k3s/containerd/containerd.sock"} {
-		if got := SettingsOf(root); got != want {
-			t.Errorf("%q, want %q", got, want)
+	kubeadm, none, k3s := t.TempDir(), t.TempDir(), k3sNode(t)
+	put(t, kubeadm, "/var/lib/kubelet/kubeadm-flags.env", []byte(`KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/other.sock"`))
+	for root, want := range map[string][2]string{
+		kubeadm: {kubeadm + "/etc/kubernetes/kubelet.conf", "/run/other.sock"},
+		none:    {none + "/etc/kubernetes/kubelet.conf", ContainerdSocket},
+		k3s:     {k3s + "/mnt/k3s/agent/kubelet.kubeconfig", "/run/k3s/containerd/containerd.sock"},
+	} {
+		if identity, socket := DefaultPlaces(root); identity != want[0] || socket != want[1] {
+			t.Errorf("%s, %s, want %v", identity, socket, want)
 		}
 	}
 }
