@@ -105,7 +105,7 @@ func TestMoveProblem(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, why string }{
 		{"v1.35.4", "v1.36.0", ""}, {"v1.35.4+vendor1", "v1.36.0", ""}, {"", "v1.36.0+k3s1", ""}, {"v1.35.4+k3s1", "", ""}, {"", "", ""},
-		{"v1.35.4+k3s1", "v1.35.4+k3s2", "runs k3s"}, {"v1.35.4+rke2r1", "v1.36.0", "runs RKE2"}, {"v1.35.4+k0s", "v1.35.4+k0s.1", "runs k0s"},
+		{"v1.35.4+k3s1", "v1.35.4+k3s2", ""}, {"v1.35.4+rke2r1", "v1.36.0", "another distribution, kubeadm"}, {"v1.35.4+k0s", "v1.35.4+k0s.1", "runs k0s"},
 		{"v1.35.4-eks-0", "v1.36.0", "runs EKS Hybrid Nodes"}, {"v1.35.4", "v1.36.0+k3s1", "another distribution, k3s"}, {"v1.35.4+vendor1", "v1.35.4-eks-0", "another distribution, EKS"},
 	} {
 		why, fix := MoveProblem(c.from, c.to)

@@ -42,6 +42,9 @@ func whileSupervised() []string {
 	return []string{"images in the container runtime", "files and units of NodeConfigs", "OS image"}
 }
 
+// whileUpdated is the same where refit replaces the supervisor too.
+func whileUpdated() []string { return append([]string{"the one program"}, whileSupervised()...) }
+
 // k3s: k3s-io/k3s install.sh (units, program), pkg/agent/config/config.go (identity, images,
 // static pods, containerd), config_linux.go (socket), pkg/daemons/agent/agent_linux.go (kubelet:
 // /var/lib/kubelet unless rootless, drop-ins in agent/etc/kubelet.conf.d since v1.32).
@@ -64,7 +67,8 @@ func k3s() Row {
 			Images: data + "/agent/images", StaticPods: data + "/agent/pod-manifests",
 			PKI: data + "/server/tls", KubeletPKI: data + "/agent",
 		},
-		Touches: whileSupervised(),
+		Updates: true,
+		Touches: whileUpdated(),
 		Source:  "k3s-io/k3s install.sh, pkg/agent/config, pkg/daemons/agent",
 	}
 }
@@ -91,7 +95,8 @@ func rke2() Row {
 			Images: data + "/agent/images", StaticPods: data + "/agent/pod-manifests",
 			PKI: data + "/server/tls", KubeletPKI: data + "/agent", CNI: "/opt/cni/bin",
 		},
-		Touches: whileSupervised(),
+		Updates: true,
+		Touches: whileUpdated(),
 		Source:  "rancher/rke2 bundle, pkg/podexecutor; k3s-io/k3s pkg/agent/config",
 	}
 }

@@ -61,7 +61,10 @@ func MoveProblem(from, to string) (why, fix string) {
 		return "it runs " + r.Title + " (" + from + "), whose versions refit does not update. On " + r.Title + " refit loads and pins images, checks the gate and updates OS images",
 			"update " + r.Title + " with its own tool, and plan with a bundle without kubelet, kubeadm and the program of " + r.Title
 	case want.Distribution != have.Distribution:
-		w, _ := ByName(want.Distribution)
+		w, ok := ByName(want.Distribution)
+		if !ok {
+			w = kubeadm()
+		}
 		return "it runs " + from + ", and " + to + " is a version of another distribution, " + w.Title,
 			"take a bundle of the distribution that the node runs"
 	}

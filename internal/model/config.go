@@ -220,6 +220,14 @@ const (
 	FieldManifestChanges = "control-plane/manifest-changes"
 	FieldManifestProblem = "control-plane/manifest-problem"
 	FieldKernelArguments = "os/kernel-arguments"
+	// FieldDatastore of a server of k3s or RKE2 is DatastoreEtcd or DatastoreOther.
+	FieldDatastore = "supervisor/datastore"
+)
+
+// Datastores of a server: embedded etcd, or SQLite and those outside of the node.
+const (
+	DatastoreEtcd  = "etcd"
+	DatastoreOther = "other"
 )
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be

@@ -18,7 +18,7 @@ const kubeletPort = "https://127.0.0.1:10250"
 // accepts the administrator's credentials, which only control planes have. It accepts those of
 // the node if an administrator granted that.
 func (p servicePart) Configz(ctx context.Context) (map[string]any, error) {
-	for _, kubeconfig := range []string{p.paths.AdminConfig(), p.kubeconfig} {
+	for _, kubeconfig := range []string{p.host.paths.AdminConfig(), p.host.kubeconfig} {
 		if c := configz(ctx, kubeconfig); c != nil {
 			return c, nil
 		}

@@ -71,6 +71,9 @@ func (f *nodeFacts) Observe(ctx context.Context, asked agent.Asked) v1alpha1.Obs
 			o.ControlPlane = kube.Tag(p.Containers[0].Image)
 		}
 	}
+	if d := f.host.supervised; d != nil {
+		o.KubeletVersion, o.ControlPlane = supervisorPart{f.host, d}.observe(ctx)
+	}
 	for _, u := range f.fields {
 		for path, value := range u.Fields(ctx, asked) {
 			if o.Fields == nil {

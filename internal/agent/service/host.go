@@ -43,6 +43,8 @@ type nodeHost struct {
 	runtime string
 	// socket is that of the container runtime.
 	socket string
+	// supervised is the detection of a node where one unit starts everything, else nil.
+	supervised *kube.Detection
 	// self is the path of this program, for commands that outlive it.
 	self string
 	// config finds a rendered configuration by its name.
@@ -251,6 +253,9 @@ func (h *nodeHost) place(ctx context.Context, payload string) string {
 	case bundle.PayloadKubectl:
 		path = h.Kubectl()
 	default:
+		if h.supervised != nil && payload == h.supervised.Distribution {
+			return h.supervised.Program
+		}
 		if slices.Contains(bundle.Programs(), payload) {
 			path, err = runtimePart(h).Program(ctx, payload)
 		}
@@ -320,9 +325,14 @@ func (h *nodeHost) RestartKubelet(ctx context.Context) error {
 }
 
 func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, err error) {
+	return h.running(ctx, kubeletUnit)
+}
+
+// running returns the version of a unit's process, and whether its file was replaced.
+func (h *nodeHost) running(ctx context.Context, unit string) (version string, replaced bool, err error) {
 	var pid int
 	err = h.unit(ctx, func(m *systemd.Manager) (err error) {
-		pid, err = m.MainPID(ctx, kubeletUnit)
+		pid, err = m.MainPID(ctx, unit)
 		return err
 	})
 	if err != nil || pid == 0 {

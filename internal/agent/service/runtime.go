@@ -14,15 +14,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/distribution"
 )
 
-// servicePart is a service of the node that updaters restart: the container runtime or the kubelet.
+// servicePart is a service of the node that updaters restart: the container runtime or the
+// kubelet. It embeds nothing: promoted methods would make the agent larger.
 type servicePart struct {
-	*nodeHost
+	host       *nodeHost
 	what, unit string
 	ready      func(context.Context) error
 }
@@ -36,7 +38,7 @@ func unitOf(rt imagekeeper.NodeRuntime) string {
 }
 
 func runtimePart(h *nodeHost) servicePart {
-	return servicePart{nodeHost: h, what: "the container runtime", unit: h.runtime, ready: func(ctx context.Context) error {
+	return servicePart{host: h, what: "the container runtime", unit: h.runtime, ready: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, apiTime)
 		defer cancel()
 		return h.cri.Ready(ctx)
@@ -44,8 +46,24 @@ func runtimePart(h *nodeHost) servicePart {
 }
 
 func kubeletPart(h *nodeHost) servicePart {
-	return servicePart{nodeHost: h, what: "the kubelet", unit: kubeletUnit, ready: kube.KubeletHealthy}
+	return servicePart{host: h, what: "the kubelet", unit: kubeletUnit, ready: kube.KubeletHealthy}
 }
+
+// Containers of all pods.
+func (p servicePart) Containers(ctx context.Context) ([]cri.Container, error) {
+	return p.host.Containers(ctx)
+}
+
+// Config returns a rendered configuration of the desired state.
+func (p servicePart) Config(name string) (data string, ok bool) { return p.host.Config(name) }
+
+// ImageID returns the ID behind an image name.
+func (p servicePart) ImageID(ctx context.Context, name string) (string, error) {
+	return p.host.ImageID(ctx, name)
+}
+
+// ReloadUnits makes systemd reload all unit files.
+func (p servicePart) ReloadUnits(ctx context.Context) error { return p.host.ReloadUnits(ctx) }
 
 // What returns the name of the service for people.
 func (p servicePart) What() string { return p.what }
@@ -63,11 +81,11 @@ func (p servicePart) Log(ctx context.Context) string { return systemd.Log(ctx, p
 
 // Restart restarts the service.
 func (p servicePart) Restart(ctx context.Context) error {
-	return p.nodeHost.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, p.unit) })
+	return p.host.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, p.unit) })
 }
 
 func (p servicePart) pid(ctx context.Context) (pid int, err error) {
-	err = p.nodeHost.unit(ctx, func(m *systemd.Manager) (err error) {
+	err = p.host.unit(ctx, func(m *systemd.Manager) (err error) {
 		pid, err = m.MainPID(ctx, p.unit)
 		return err
 	})
@@ -114,7 +132,7 @@ func (p servicePart) Flags(ctx context.Context) ([]string, error) {
 
 // Command returns the ExecStart of the unit, variables unexpanded.
 func (p servicePart) Command(ctx context.Context) (argv []string, err error) {
-	err = p.nodeHost.unit(ctx, func(m *systemd.Manager) (err error) {
+	err = p.host.unit(ctx, func(m *systemd.Manager) (err error) {
 		argv, err = m.Command(ctx, p.unit)
 		return err
 	})

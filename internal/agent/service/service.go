@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/etcd"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
@@ -53,7 +54,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
-	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), socket: conf.Runtime, self: self}
+	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), socket: conf.Runtime, self: self, supervised: kube.Supervised("/")}
 	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), flatten.BlobDir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
 	fields = append(fields, &manifestFields{host: host, dir: conf.Path("manifest-check"), configuration: host.ClusterConfiguration, program: host.kubeadmProgram, run: runKubeadm,
 		patches: func(ctx context.Context) (string, error) { return authority.KubeadmPatches(ctx, api) }})
@@ -122,10 +123,15 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 		kubeadm.NewSettle(h),
 		staticpod.New(h, ""),
 	}
-	return list, []fielder{ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),
+	if d := h.supervised; d != nil {
+		part := supervisorPart{h, d}
+		list = append(list, kubelet.NewSupervisor(part, d.Distribution))
+		fields = append(fields, asFields(part.fields))
+	}
+	return list, append(fields, ofConfig(f.Fields), ofConfig(s.Fields), ofConfig(k.Fields), ofConfig(c.Fields), ofConfig(o.Fields), ofConfig(externalFields),
 		asFields(func(ctx context.Context, asked agent.Asked) map[string]string {
 			return p.Fields(ctx, asked.Payloads, asked.Find)
-		})}, standalone{f, o}
+		})), standalone{f, o}
 }
 
 // standalone are the updaters that also work outside of runs.

@@ -65,7 +65,7 @@ type Updater struct {
 // Builtin are the updaters in the order in which they are asked. Adding one is
 // one file, one line here and a pass of the conformance tests.
 func Builtin() []Updater {
-	return []Updater{programsUpdater(), controlPlaneUpdater(), kubeadmUpdater(), kubeletUpdater(), sandboxUpdater(), kubeletConfigUpdater(), filesUpdater(), certificatesUpdater(), osImageUpdater()}
+	return []Updater{programsUpdater(), supervisorUpdater(), controlPlaneUpdater(), kubeadmUpdater(), kubeletUpdater(), sandboxUpdater(), kubeletConfigUpdater(), filesUpdater(), certificatesUpdater(), osImageUpdater()}
 }
 
 // Covered is what came of asking all updaters about one node.

@@ -27,7 +27,7 @@ const (
 func controlPlaneUpdater() Updater {
 	return Updater{Name: "control-plane", Claim: func(q Question) Claim {
 		mine := q.ChangesBelow(PathControlPlane)
-		if len(mine) == 0 || !replacedTogether(q, mine[0].To) || ofAnother(q, mine) != nil {
+		if len(mine) == 0 || isSupervised(q) || !replacedTogether(q, mine[0].To) || ofAnother(q, mine) != nil {
 			return Claim{} // the updater kubeadm says why
 		}
 		s := model.Step{ID: "control-plane", Verb: "replace-pods", From: currentVersion(q.Node), To: mine[0].To, Disruption: model.DisruptionRestart,
@@ -108,7 +108,7 @@ func notReversible(n Node, to string) string {
 func kubeadmUpdater() Updater {
 	return Updater{Name: "kubeadm", Claim: func(q Question) Claim {
 		mine := append(q.ChangesBelow(PathControlPlane), q.ChangesBelow(PathNodeConfig)...)
-		if len(mine) == 0 {
+		if len(mine) == 0 || isSupervised(q) {
 			return Claim{}
 		}
 		if c := ofAnother(q, mine); c != nil {
@@ -140,7 +140,7 @@ func currentVersion(n Node) string {
 func kubeletUpdater() Updater {
 	return Updater{Name: "kubelet", Claim: func(q Question) Claim {
 		mine := q.ChangesBelow(PathKubelet)
-		if len(mine) == 0 {
+		if len(mine) == 0 || isSupervised(q) {
 			return Claim{}
 		}
 		if c := ofAnother(q, mine); c != nil {

@@ -51,7 +51,8 @@ func TestAnotherBuildOfARelease(t *testing.T) {
 	}
 }
 
-// Builds of k3s, RKE2 and k0s are never the same version, and no plan moves them.
+// A server of k3s without etcd, k0s, EKS and other distributions than the node's are refused,
+// and never called the same version.
 func TestOtherDistributionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,14 +60,11 @@ func TestOtherDistributionsAreRefused(t *testing.T) {
 		says      string
 		downgrade bool
 	}{
-		"a newer build of k3s":      {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", says: "it runs k3s (v1.35.4+k3s1)"},
-		"an older build of k3s":     {from: "v1.35.4+k3s10", to: "v1.35.4+k3s9", says: "it runs k3s", downgrade: true},
-		"a newer build of RKE2":     {from: "v1.35.4+rke2r1", to: "v1.35.4+rke2r2", says: "it runs RKE2"},
 		"k0s":                       {from: "v1.35.4+k0s", to: "v1.35.4+k0s.1", says: "it runs k0s"},
 		"EKS":                       {from: "v1.35.4-eks-0a1b2c3", to: "v1.36.0", says: "it runs EKS Hybrid Nodes"},
-		"k3s to plain Kubernetes":   {from: "v1.35.4+k3s1", to: "v1.35.4", says: "it runs k3s"},
+		"k3s to plain Kubernetes":   {from: "v1.35.4+k3s1", to: "v1.35.4", says: "another distribution, kubeadm"},
 		"plain Kubernetes to RKE2":  {from: "v1.35.4", to: "v1.35.4+rke2r1", says: "another distribution, RKE2"},
-		"k3s to a minor of another": {from: "v1.35.4+k3s1", to: "v1.36.4+rke2r1", says: "it runs k3s"},
+		"k3s to a minor of another": {from: "v1.35.4+k3s1", to: "v1.36.4+rke2r1", says: "another distribution, RKE2"},
 	} {
 		for _, kubeadm := range []string{"", c.from} {
 			o := Make(input(func(in *Input) { in.Target.Kubernetes, in.KubeadmVersion = c.to, kubeadm }, cp("n1", c.from), worker("n2", c.from)))
@@ -90,6 +88,46 @@ func TestOtherDistributionsAreRefused(t *testing.T) {
 					if s.By == model.ByAgent && s.ID != "settle" {
 						t.Errorf("%s: %s has the step %s", name, n.Node, s.ID)
 					}
+				}
+			}
+		}
+	}
+}
+
+// k3s and RKE2 move by the updater supervisor: a build restarts nodes, a minor version drains
+// them. Servers need etcd, of which a snapshot is saved first.
+func TestSupervisorSteps(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		from, to, store, payload string
+		disruption               model.Disruption
+		final                    bool // the server does not return
+		refused                  string
+	}{
+		"another build of k3s":  {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreEtcd, payload: "k3s", disruption: model.DisruptionRestart},
+		"another build of RKE2": {from: "v1.35.4+rke2r1", to: "v1.35.4+rke2r2", store: model.DatastoreEtcd, payload: "rke2", disruption: model.DisruptionRestart},
+		"a minor version":       {from: "v1.35.4+k3s1", to: "v1.36.0+k3s1", store: model.DatastoreEtcd, payload: "k3s", disruption: model.DisruptionDrain, final: true},
+		"SQLite":                {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreOther, payload: "k3s", refused: "no embedded etcd"},
+		"an unknown datastore":  {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", payload: "k3s", refused: "no embedded etcd"},
+		"without the program":   {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreEtcd, payload: "kubelet", disruption: model.DisruptionRestart, refused: "brings no k3s"},
+	} {
+		server := cp("n1", c.from)
+		if c.store != "" {
+			server.Current = Fields{model.FieldDatastore: c.store}
+		}
+		o := Make(input(func(in *Input) {
+			in.Target.Kubernetes, in.KubeadmVersion, in.Payloads = c.to, "", []Payload{{Name: c.payload}}
+		}, server, worker("n2", c.from)))
+		if refused := tell(o); c.refused == "" && len(o.Blockers) > 0 || !strings.Contains(refused, c.refused) || (len(o.Blockers) > 0) != (c.refused != "") {
+			t.Errorf("%s: want %q: %s", name, c.refused, refused)
+		}
+		for _, n := range o.Plan.Nodes {
+			for _, s := range n.Steps {
+				if s.By != model.ByAgent || s.ID == "settle" {
+					continue
+				}
+				if s.Updater != "supervisor" || c.disruption != "" && s.Disruption != c.disruption || (s.NotReversible != "") != (c.final && n.Node == "n1") {
+					t.Errorf("%s: %s: %+v", name, n.Node, s)
 				}
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
-	"github.com/refit-dev/refit/internal/fsutil"
 )
 
 // Host is what the updater asks of the node.
@@ -41,10 +41,15 @@ type Updater struct {
 	host    Host
 	now     func() time.Time
 	started time.Time // when this updater started the kubelet last
+	// payload is the name of the program in bundles, what is it for people.
+	payload, what string
+	digests       nodefiles.Digests
 }
 
 // New makes the updater.
-func New(h Host) *Updater { return &Updater{host: h, now: time.Now} }
+func New(h Host) *Updater {
+	return &Updater{host: h, now: time.Now, payload: "kubelet", what: "the kubelet"}
+}
 
 // Name is kubelet.
 func (u *Updater) Name() string { return "kubelet" }
@@ -55,12 +60,12 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	p, err := t.Payload("kubelet")
+	placed, err := u.placed(t, path)
 	if err != nil {
 		return updaters.Observation{}, err
 	}
-	if !hasDigest(path, p.Digest) {
-		return updaters.Observation{Detail: fmt.Sprintf("%s is not the kubelet of the bundle", path)}, nil
+	if !placed {
+		return updaters.Observation{Detail: fmt.Sprintf("%s is not the %s of the bundle", path, u.payload)}, nil
 	}
 	version, replaced, err := u.host.Running(ctx)
 	if err != nil {
@@ -68,9 +73,9 @@ func (u *Updater) Observe(ctx context.Context, t updaters.Task) (updaters.Observ
 	}
 	switch {
 	case version == "":
-		return updaters.Observation{Detail: "the kubelet does not run"}, nil
+		return updaters.Observation{Detail: u.what + " does not run"}, nil
 	case replaced || version != t.Step.To:
-		return updaters.Observation{Detail: fmt.Sprintf("the running kubelet is %s, %s is wanted", version, t.Step.To)}, nil
+		return updaters.Observation{Detail: fmt.Sprintf("the running %s is %s, %s is wanted", u.payload, version, t.Step.To)}, nil
 	}
 	return healthObservation(u.host.KubeletHealthy(ctx)), nil
 }
@@ -82,10 +87,14 @@ func healthObservation(sick error) updaters.Observation {
 	return updaters.Observation{Done: true}
 }
 
-// hasDigest reports whether a file has the digest; a missing file has not.
-func hasDigest(path, digest string) bool {
-	have, err := fsutil.Digest(path)
-	return err == nil && have == digest
+// placed reports whether the program is the one of the bundle.
+func (u *Updater) placed(t updaters.Task, path string) (bool, error) {
+	p, err := t.Payload(u.payload)
+	if err != nil {
+		return false, err
+	}
+	have, err := u.digests.DigestOf(path)
+	return err == nil && have == p.Digest, nil
 }
 
 // Update does the next thing that is missing.
@@ -98,7 +107,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 		return updaters.Result{Done: true}, nil
 	}
 	if u.now().Sub(t.Started) > limit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the kubelet is not healthy within %s: %s\n%s", limit, o.Detail, u.host.Log(ctx)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "%s is not healthy within %s: %s\n%s", u.what, limit, o.Detail, u.host.Log(ctx)), nil
 	}
 	if err := u.replacePrograms(ctx, t); err != nil {
 		return updaters.Result{}, err
@@ -110,7 +119,7 @@ func (u *Updater) Update(ctx context.Context, t updaters.Task) (updaters.Result,
 	if err := u.restartIfNeeded(ctx, version, replaced); err != nil {
 		return updaters.Result{}, err
 	}
-	r := updaters.InProgress(v1alpha1.ReasonUpdating, "the kubelet is being replaced: %s", o.Detail)
+	r := updaters.InProgress(v1alpha1.ReasonUpdating, "%s is being replaced: %s", u.what, o.Detail)
 	r.After = 250 * time.Millisecond
 	return r, nil
 }
@@ -139,11 +148,14 @@ func (u *Updater) replacePrograms(ctx context.Context, t updaters.Task) error {
 	if err != nil {
 		return err
 	}
-	swapped, err := updaters.Swap(t, "kubelet", path)
+	placed, err := u.placed(t, path)
 	if err != nil {
 		return err
 	}
-	if swapped {
+	if !placed {
+		if _, err := updaters.Swap(t, u.payload, path); err != nil {
+			return err
+		}
 		failpoint.Here(failpoint.KubeletReplaced)
 	}
 	if kubectl := u.host.Kubectl(); kubectl != "" {
@@ -161,7 +173,7 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	if _, err := updaters.Restore(t, "kubelet", path); err != nil {
+	if _, err := updaters.Restore(t, u.payload, path); err != nil {
 		return updaters.Result{}, err
 	}
 	failpoint.Here(failpoint.KubeletRestored)
@@ -174,10 +186,10 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	sick := errors.New("the running kubelet is not the restored one")
+	sick := errors.New("the running " + u.payload + " is not the restored one")
 	switch {
 	case version == "":
-		sick = errors.New("the kubelet does not run")
+		sick = errors.New(u.what + " does not run")
 	case !replaced:
 		sick = u.host.KubeletHealthy(ctx)
 	}
@@ -185,10 +197,10 @@ func (u *Updater) Undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 		return updaters.Result{Done: true}, nil
 	}
 	if u.now().Sub(t.Started) > limit {
-		return updaters.Fail(v1alpha1.ReasonStepFailed, "the restored kubelet is not healthy within %s: %v\n%s", limit, sick, u.host.Log(ctx)), nil
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the restored %s is not healthy within %s: %v\n%s", u.payload, limit, sick, u.host.Log(ctx)), nil
 	}
 	if err := u.restartIfNeeded(ctx, version, replaced); err != nil {
 		return updaters.Result{}, err
 	}
-	return updaters.InProgress(v1alpha1.ReasonUndoing, "restoring the old kubelet: %v", sick), nil
+	return updaters.InProgress(v1alpha1.ReasonUndoing, "restoring the old %s: %v", u.payload, sick), nil
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -24,10 +25,12 @@ type simNode struct {
 	age      int    // ticks since the start
 	stopping int    // ticks until the restart that was ordered starts it
 	sick     bool
-	dies     bool // at once after its start
-	killed   bool // the agent is killed while it waits for a restart
-	restarts int
-	hang     chan struct{}
+	// sickVersion is the one that is sick; v1.36.3 if empty.
+	sickVersion string
+	dies        bool // at once after its start
+	killed      bool // the agent is killed while it waits for a restart
+	restarts    int
+	hang        chan struct{}
 }
 
 func (n *simNode) Kubelet(ctx context.Context) (string, error) {
@@ -72,7 +75,7 @@ func (n *simNode) Running(context.Context) (string, bool, error) {
 	return n.running, n.running != "" && n.running != n.file(), nil
 }
 func (n *simNode) KubeletHealthy(context.Context) error {
-	if n.running == "" || n.age < 3 || n.sick && n.running == "v1.36.3" {
+	if n.running == "" || n.age < 3 || n.sick && n.running == cmp.Or(n.sickVersion, "v1.36.3") {
 		return errors.New("connection refused")
 	}
 	return nil

@@ -1,0 +1,87 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
+	"github.com/refit-dev/refit/internal/distribution"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// supervisorPart is a node as the updater supervisor sees it: what concerns the kubelet
+// elsewhere concerns the unit that starts everything. It embeds nothing: promoted methods
+// would make the agent larger.
+type supervisorPart struct {
+	host *nodeHost
+	node *kube.Detection
+}
+
+func (p supervisorPart) Kubelet(context.Context) (string, error) {
+	if p.node.Program == "" {
+		return "", errors.New("the unit of " + p.node.Title + " has no program in ExecStart")
+	}
+	return filepath.EvalSymlinks(p.node.Program)
+}
+
+func (p supervisorPart) Kubectl() string { return "" } // a link to the program
+
+func (p supervisorPart) RestartKubelet(ctx context.Context) error {
+	return p.host.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, p.node.Unit) })
+}
+
+func (p supervisorPart) Running(ctx context.Context) (version string, replaced bool, err error) {
+	return p.host.running(ctx, p.node.Unit)
+}
+
+func (p supervisorPart) KubeletHealthy(ctx context.Context) error {
+	if err := kube.KubeletHealthy(ctx); err != nil || !p.server() {
+		return err
+	}
+	return p.host.APIReady(ctx)
+}
+
+func (p supervisorPart) Log(ctx context.Context) string { return systemd.Log(ctx, p.node.Unit) }
+
+func (p supervisorPart) server() bool { return p.node.Role == distribution.RoleServer }
+
+func (p supervisorPart) RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error {
+	return p.host.RunDetached(ctx, unit, description, log, result, argv)
+}
+
+func (p supervisorPart) DetachedRuns(ctx context.Context, unit string) (bool, error) {
+	return p.host.DetachedRuns(ctx, unit)
+}
+
+// SnapshotCommand is the distribution's own.
+func (p supervisorPart) SnapshotCommand(dir string) []string {
+	if !p.server() {
+		return nil
+	}
+	return []string{p.node.Program, "etcd-snapshot", "save", "--name", "refit", "--dir", dir}
+}
+
+// fields has the datastore of a server: embedded etcd has a directory.
+func (p supervisorPart) fields(context.Context, agent.Asked) map[string]string {
+	if !p.server() {
+		return nil
+	}
+	store := model.DatastoreOther
+	if _, err := os.Stat(filepath.Join(p.node.Place(distribution.WhatData), "server/db/etcd")); err == nil {
+		store = model.DatastoreEtcd
+	}
+	return map[string]string{model.FieldDatastore: store}
+}
+
+// observe returns the version of the running program; controlPlane is that of a server.
+func (p supervisorPart) observe(ctx context.Context) (kubelet, controlPlane string) {
+	kubelet, _, _ = p.Running(ctx)
+	if p.server() {
+		controlPlane = kubelet
+	}
+	return kubelet, controlPlane
+}

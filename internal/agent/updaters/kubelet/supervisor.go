@@ -1,0 +1,164 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/agent/host/systemd"
+	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/fsutil"
+)
+
+// SupervisorHost is a node on which one program starts container runtime, kubelet and the
+// rest: Host is about that program and its unit, not about the kubelet alone.
+type SupervisorHost interface {
+	Host
+	// SnapshotCommand saves a snapshot of etcd into a directory; nil on nodes without etcd.
+	SnapshotCommand(dir string) []string
+	// RunDetached starts a command in a unit of its own, with its output in log and its end
+	// in result; DetachedRuns reports whether the unit runs.
+	RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error
+	DetachedRuns(ctx context.Context, unit string) (bool, error)
+}
+
+// Supervisor is the step "supervisor": it replaces the one program of a k3s or RKE2 node as
+// Updater replaces a kubelet. On servers it first saves a snapshot of etcd.
+type Supervisor struct {
+	*Updater
+	host SupervisorHost
+}
+
+// NewSupervisor makes the updater. payload is the name of the program: k3s or rke2.
+func NewSupervisor(h SupervisorHost, payload string) *Supervisor {
+	return &Supervisor{Updater: &Updater{host: h, now: time.Now, payload: payload, what: payload}, host: h}
+}
+
+// Name is supervisor.
+func (u *Supervisor) Name() string { return "supervisor" }
+
+// Update saves the snapshot that is missing, and then does what Updater does.
+func (u *Supervisor) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	if r, ok, err := u.saveSnapshot(ctx, t); !ok || err != nil {
+		return r, err
+	}
+	return u.Updater.Update(ctx, t)
+}
+
+// Undo restores the old program. It returns no server over a minor version: the old API
+// server may not read the objects that the newer one stored.
+func (u *Supervisor) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	if u.host.SnapshotCommand(t.Rollback) != nil && minorOf(t.Step.From) != minorOf(t.Step.To) {
+		return updaters.Result{}, fmt.Errorf("an older minor version may not read the objects in etcd; the snapshot is in %s: %w", snapshotDir(t), updaters.ErrNotReversible)
+	}
+	return u.Updater.Undo(ctx, t)
+}
+
+// minorOf v1.35.4+k3s1 is v1.35.
+func minorOf(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+func snapshotDir(t updaters.Task) string { return filepath.Join(t.Rollback, "etcd-snapshot") }
+
+// saveSnapshot has the distribution save and refit verify a snapshot. ok is true if the
+// program may be replaced: the snapshot is verified, none is needed, or the program is in
+// place already.
+func (u *Supervisor) saveSnapshot(ctx context.Context, t updaters.Task) (r updaters.Result, ok bool, err error) {
+	command := u.host.SnapshotCommand(snapshotDir(t))
+	marker := filepath.Join(t.Dir, t.Step.ID+".snapshot")
+	if _, err := os.Stat(marker); command == nil || err == nil {
+		return r, true, nil
+	}
+	path, err := u.host.Kubelet(ctx)
+	if err != nil {
+		return r, false, err
+	}
+	if placed, err := u.placed(t, path); placed || err != nil {
+		return r, placed, err
+	}
+	unit := "refit-snapshot-" + t.Step.ID + ".service"
+	runs, err := u.host.DetachedRuns(ctx, unit)
+	if err != nil || runs {
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "%s saves a snapshot of etcd", u.payload), false, err
+	}
+	files := fmt.Sprintf("%s-%d", marker, t.Attempt)
+	end, err := systemd.ReadCommandResult(files + ".json")
+	switch {
+	case err != nil:
+		return r, false, err
+	case end == nil:
+		return u.startSnapshot(ctx, t, unit, files, command)
+	case end.Exit != 0:
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the snapshot of etcd ended with status %d, nothing was changed: %s\n%s", end.Exit, end.Error, systemd.TailLog(files+".log", 5)), false, nil
+	}
+	name, err := verifiedSnapshot(snapshotDir(t))
+	if err != nil {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the snapshot of etcd is not usable, nothing was changed: %v", err), false, nil
+	}
+	return r, true, fsutil.WriteFile(marker, []byte(name), 0o600)
+}
+
+func (u *Supervisor) startSnapshot(ctx context.Context, t updaters.Task, unit, files string, command []string) (r updaters.Result, ok bool, err error) {
+	if err := errors.Join(os.MkdirAll(snapshotDir(t), 0o700), os.MkdirAll(t.Dir, 0o700)); err != nil {
+		return r, false, err
+	}
+	err = u.host.RunDetached(ctx, unit, "refit: snapshot of etcd before "+t.Step.To, files+".log", files+".json", command)
+	failpoint.Here(failpoint.EtcdSnapshot)
+	return updaters.InProgress(v1alpha1.ReasonUpdating, "%s saves a snapshot of etcd", u.payload), false, err
+}
+
+// verifiedSnapshot returns the name of a whole snapshot: etcd appends the SHA-256 of what
+// comes before.
+func verifiedSnapshot(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	problem := errors.New("the command has saved no file in " + dir)
+	for i := len(entries) - 1; i >= 0; i-- {
+		if !entries[i].Type().IsRegular() {
+			continue
+		}
+		if problem = verifySnapshot(filepath.Join(dir, entries[i].Name())); problem == nil {
+			return entries[i].Name(), nil
+		}
+	}
+	return "", problem
+}
+
+func verifySnapshot(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := st.Size() - sha256.Size
+	if size <= 0 {
+		return fmt.Errorf("%s has %d bytes", path, st.Size())
+	}
+	hash, sum := sha256.New(), make([]byte, sha256.Size)
+	if _, err := io.CopyN(hash, f, size); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(f, sum); err != nil {
+		return err
+	}
+	if string(hash.Sum(nil)) != string(sum) {
+		return fmt.Errorf("%s does not match its checksum", path)
+	}
+	return nil
+}
