@@ -1,0 +1,287 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/distribution"
+	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/scenario"
+)
+
+// lookAlikes are the distributions of which the lab has a look-alike, with the versions of
+// their tests.
+var lookAlikes = []struct{ name, from, to string }{
+	{distribution.K3s, from + "+k3s1", to + "+k3s1"},
+	{distribution.RKE2, from + "+rke2r1", to + "+rke2r1"},
+}
+
+// heldNode is what results/lookalike-hold-*.json keeps of a node.
+type heldNode struct {
+	Detected *kube.Detection `json:"detected"`
+	Images   int             `json:"images"`
+	Pinned   int             `json:"pinned"`
+}
+
+// TestLookAlikeHold runs on nodes of the lab's look-alikes of k3s and RKE2: real kubelets and
+// containerd at the places of these distributions. The agents have no setting. They detect
+// the distribution, load and pin the images of a release, and load an image again that was
+// removed. A restart of the unit interrupts no container.
+func TestLookAlikeHold(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("a lab of its own for each distribution: make e2e")
+	}
+	for _, d := range lookAlikes {
+		t.Run(d.name, func(t *testing.T) {
+			s := prepared(t, scenario.Options{Name: "hold-" + d.name, Distribution: d.name, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"})
+			result := map[string]*heldNode{}
+			var healed float64
+			keepResult(t, "lookalike-hold-"+d.name+".json", func() any {
+				return map[string]any{"distribution": "look-alike of " + d.name, "version": d.from, "bundle": d.to, "nodes": result, "healedSeconds": healed, "steps": played[t.Name()]}
+			})
+			holdOn(t, s, result, &healed)
+		})
+	}
+}
+
+func holdOn(t *testing.T, s *scenario.Scenario, result map[string]*heldNode, healed *float64) {
+	t.Helper()
+	ctx := t.Context()
+	must(t, s.Components(ctx))
+	must(t, s.Up(ctx))
+	row, _ := distribution.ByName(s.Distribution)
+	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(s.To, "v")})
+	must(t, err)
+	device, err := s.Insert(ctx, s.MediumNode, b)
+	must(t, err)
+	step(t, "every node loads and pins the images, and the agents have no setting", func(t *testing.T) {
+		must(t, s.Install(ctx, b, device))
+		must(t, s.Approve(ctx, b))
+		for _, n := range s.Lab.Nodes() {
+			result[n] = &heldNode{}
+			pinnedOn(t, s, n, result[n])
+			holdsAll(t, s, n, b)
+		}
+		must(t, s.Eject(ctx, s.MediumNode, device))
+	})
+	step(t, "refit-agent detect finds the distribution, and all its places at the defaults", func(t *testing.T) {
+		for i, n := range s.Lab.Nodes() {
+			out, err := s.Output(ctx, n, "refit-agent", "detect", "--versions", "-o", "json")
+			must(t, err)
+			d := &kube.Detection{}
+			must(t, json.Unmarshal([]byte(out), d))
+			result[n].Detected = d
+			role := map[bool]string{true: distribution.RoleServer, false: distribution.RoleAgent}[i == 0]
+			if d.Distribution != s.Distribution || d.Role != role || d.Version != s.From || len(d.Differences) > 0 {
+				t.Errorf("node %s: %s", n, out)
+			}
+		}
+	})
+	step(t, "an image that was removed comes back", func(t *testing.T) {
+		image := dnsImage(b)
+		must(t, s.RemoveImage(ctx, "n3", image))
+		removed := time.Now()
+		eventually(t, 2*time.Minute, "n3 holds "+image+" again", func() (bool, string) {
+			held, err := s.Held(ctx, "n3", b, image)
+			return held && err == nil, fmt.Sprint(held, err)
+		})
+		*healed = time.Since(removed).Seconds()
+		holdsAll(t, s, "n3", b)
+	})
+	step(t, "a restart of the unit keeps containers and pins", func(t *testing.T) {
+		for i, n := range s.Lab.Nodes() {
+			unit := row.Agents[0]
+			if i == 0 {
+				unit = row.Servers[0]
+			}
+			before := runningOn(t, s, n)
+			must(t, s.Exec(ctx, n, "systemctl", "restart", unit))
+			eventually(t, 2*time.Minute, n+" is Ready after the restart", func() (bool, string) {
+				_, ready, err := s.Kubelet(ctx, n)
+				return ready && err == nil, fmt.Sprint(ready, err)
+			})
+			if after := runningOn(t, s, n); after != before {
+				t.Errorf("node %s ran %s, and now %s", n, before, after)
+			}
+			holdsAll(t, s, n, b)
+		}
+	})
+	noRequestForARegistry(t, s)
+}
+
+// movedNode is what results/lookalike-update-*.json keeps of a move of a node.
+type movedNode struct {
+	Version string `json:"version"`
+	// ContainersKept of the move: the same containers ran before and after.
+	ContainersKept bool `json:"containersKept"`
+	// Snapshots of etcd that the updater left.
+	Snapshots int `json:"snapshots"`
+}
+
+// distributionMove is one update of a cluster.
+type distributionMove struct {
+	To    string                `json:"to"`
+	Nodes map[string]*movedNode `json:"nodes"`
+	// APIUnavailableSeconds is how long the API server did not answer.
+	APIUnavailableSeconds float64 `json:"apiUnavailableSeconds"`
+	Seconds               float64 `json:"seconds"`
+}
+
+// TestLookAlikeUpdate moves three nodes of the lab's look-alikes of k3s and RKE2 to another
+// build of their release, which keeps all containers, and then over a minor version. The
+// server saves a snapshot of etcd first. No node asks for a registry, and no pod waits for an
+// image.
+func TestLookAlikeUpdate(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("a lab of its own for each distribution: make e2e")
+	}
+	for _, d := range lookAlikes {
+		t.Run(d.name, func(t *testing.T) {
+			s := prepared(t, scenario.Options{Name: "move-" + d.name, Distribution: d.name, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"})
+			var moves []*distributionMove
+			keepResult(t, "lookalike-update-"+d.name+".json", func() any {
+				return map[string]any{"distribution": "look-alike of " + d.name, "from": d.from, "moves": moves, "steps": played[t.Name()]}
+			})
+			ctx := t.Context()
+			must(t, s.Components(ctx))
+			must(t, s.Up(ctx))
+			for i, to := range []string{nextBuild(d.from), d.to} {
+				step(t, "three nodes move to "+to, func(t *testing.T) {
+					moves = append(moves, moveDistribution(t, s, to, i == 0))
+				})
+			}
+			noRequestForARegistry(t, s)
+		})
+	}
+}
+
+// nextBuild of v1.35.4+k3s1 is v1.35.4+k3s2.
+func nextBuild(version string) string { return strings.TrimSuffix(version, "1") + "2" }
+
+func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool) *distributionMove {
+	t.Helper()
+	ctx := t.Context()
+	program, err := components.ForLookAlike(ctx, to, func(line string) { t.Log(line) })
+	must(t, err)
+	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: to + ".tar", Version: strings.TrimPrefix(to, "v"), LookAlike: program})
+	must(t, err)
+	device, err := s.Insert(ctx, s.MediumNode, b)
+	must(t, err)
+	if first {
+		must(t, s.Install(ctx, b, device))
+	}
+	must(t, s.Approve(ctx, b))
+	_, err = s.Prepare(ctx, b)
+	must(t, err)
+	must(t, s.Eject(ctx, s.MediumNode, device))
+	m := &distributionMove{To: to, Nodes: map[string]*movedNode{}}
+	before := map[string]string{}
+	for _, n := range s.Lab.Nodes() {
+		before[n] = runningOn(t, s, n)
+	}
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	conf, err := s.Lab.RESTConfig()
+	must(t, err)
+	api := scenario.WatchAPI(watch, conf.Host+"/readyz")
+	began := time.Now()
+	must(t, s.Apply(ctx))
+	m.Seconds, m.APIUnavailableSeconds = time.Since(began).Seconds(), api.Unavailable().Seconds()
+	for _, n := range s.Lab.Nodes() {
+		m.Nodes[n] = movedTo(t, s, n, to, before[n])
+		if first && !m.Nodes[n].ContainersKept {
+			t.Errorf("node %s: a restart for another build changed the containers: %s, and now %s", n, before[n], runningOn(t, s, n))
+		}
+	}
+	if m.Nodes["n1"].Snapshots == 0 {
+		t.Error("the server saved no snapshot of etcd")
+	}
+	waitsForImage(t, s)
+	return m
+}
+
+func movedTo(t *testing.T, s *scenario.Scenario, n, to, before string) *movedNode {
+	t.Helper()
+	version, ready, err := s.Kubelet(t.Context(), n)
+	must(t, err)
+	if version != to || !ready {
+		t.Errorf("node %s runs %s, ready: %v, want %s", n, version, ready, to)
+	}
+	program, err := s.Output(t.Context(), n, s.Distribution, "--version")
+	must(t, err)
+	if !strings.Contains(program, to+" ") {
+		t.Errorf("node %s has the program %s", n, program)
+	}
+	out, err := s.Output(t.Context(), n, "sh", "-c", "ls -d /var/lib/refit/rollback/*/etcd-snapshot/* 2>/dev/null | wc -l")
+	must(t, err)
+	m := &movedNode{Version: version, ContainersKept: runningOn(t, s, n) == before}
+	_, err = fmt.Sscan(out, &m.Snapshots)
+	must(t, err)
+	return m
+}
+
+// waitsForImage fails if a pod waits for an image.
+func waitsForImage(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	var pods corev1.PodList
+	must(t, s.Client.List(t.Context(), &pods))
+	for _, p := range pods.Items {
+		for _, c := range p.Status.ContainerStatuses {
+			if w := c.State.Waiting; w != nil && strings.Contains(w.Reason, "Image") {
+				t.Errorf("pod %s/%s: %s: %s", p.Namespace, p.Name, w.Reason, w.Message)
+			}
+		}
+	}
+}
+
+// pinnedOn waits until a node has pinned all of its list.
+func pinnedOn(t *testing.T, s *scenario.Scenario, node string, result *heldNode) {
+	t.Helper()
+	eventually(t, 5*time.Minute, node+" holds and pins everything", func() (bool, string) {
+		nu, err := nodeUpdate(t, s, node)
+		if err != nil {
+			return false, err.Error()
+		}
+		p := nu.Status.Pins
+		if p == nil {
+			return false, nu.Status.Message
+		}
+		result.Images, result.Pinned = int(p.ImagesTotal), int(p.ImagesPinned)
+		return p.Content == nu.Spec.Pins && p.ImagesTotal > 0 && p.ImagesPinned == p.ImagesTotal, fmt.Sprintf("%d of %d pinned, %s", p.ImagesPinned, p.ImagesTotal, nu.Status.Message)
+	})
+}
+
+// dnsImage is the bundle's image of CoreDNS.
+func dnsImage(b scenario.Bundle) string {
+	for name := range b.Images {
+		if strings.Contains(name, "coredns") {
+			return name
+		}
+	}
+	return ""
+}
+
+// runningOn are the running containers of a node.
+func runningOn(t *testing.T, s *scenario.Scenario, node string) string {
+	t.Helper()
+	c, err := s.CRI(node)
+	must(t, err)
+	defer c.Close()
+	all, err := c.Containers(t.Context())
+	must(t, err)
+	ids := map[string]string{}
+	for _, x := range all {
+		if x.Running {
+			ids[x.Namespace+"/"+x.Pod+"/"+x.Name] = x.ID
+		}
+	}
+	return fmt.Sprint(ids)
+}
