@@ -6,8 +6,8 @@
 // names both, and a node with marks of none an UnknownError that names what was seen. A
 // distribution is never guessed.
 //
-// The rows come from the sources and documents of the projects; each names them. Only the row
-// kubeadm was run by refit's tests on real nodes.
+// The rows come from the sources and documents of the projects; each names them. Tests of
+// refit ran the row kubeadm on real nodes, and k3s and RKE2 on look-alikes of the lab.
 //
 // Versions: distributions publish builds of one Kubernetes release, as v1.35.4+k3s2 after
 // v1.35.4+k3s1. SplitVersion finds the distribution and the number of the build, and

@@ -8,6 +8,9 @@
 // The machine's own network gets one listener on the loopback address. A lab can be
 // deleted at any time, also after a crash; only objects of the lab are removed.
 //
+// A lab may have a look-alike of k3s or RKE2 instead (Options.Distribution): one program with
+// their places and units that starts the same real parts, see components/_lookalike.
+//
 // Every lab has a network of its own, so several labs use the same addresses.
 // 10.88.0.1 is the switch, 10.88.0.11 and up the nodes, 10.244.N.0/24 the pods of
 // node N, 10.96.0.0/16 the services.

@@ -333,7 +333,7 @@ func (r *Reconciler) inspectStaticPods(ctx context.Context, np model.NodePlan, r
 // inspectMoved compares the static pods of a control-plane node with the target, whether refit
 // or a person moved it.
 func (r *Reconciler) inspectMoved(ctx context.Context, np model.NodePlan, rn *rollout.Node) (err error) {
-	if np.Role != model.RoleControlPlane || !rn.AtTarget || !updateplan.MovesKubernetes(np) {
+	if np.Role != model.RoleControlPlane || !rn.AtTarget || updateplan.Supervised(np.To) || !updateplan.MovesKubernetes(np) {
 		return nil
 	}
 	rn.NotYet, err = clusterfacts.StaticPodsNotYet(ctx, r.Live, np.Node, np.To)

@@ -8,6 +8,13 @@ import (
 // deadlineSupervisor is that of the step supervisor, in seconds.
 const deadlineSupervisor = 1800
 
+// Supervised reports whether a version is of a distribution whose control plane is not made
+// of kubeadm's static pods: the node's agent observes its version, not its pods.
+func Supervised(version string) bool {
+	row, _ := distribution.ByName(distribution.SplitVersion(version).Distribution)
+	return row.Supervised
+}
+
 // supervised returns the distribution of a node whose one program starts container runtime,
 // kubelet and the rest, and is replaced by the updater supervisor. The kubelet's version
 // says it.

@@ -13,6 +13,10 @@
 // the files were written, is healthy, and reports the values itself where it answers
 // /configz.
 //
+// Supervisor replaces the one program of a k3s or RKE2 node in the same way, as the kubelet
+// there is a part of it. A server's program changes only after the distribution has saved,
+// and refit verified, a snapshot of etcd. A server is not returned over a minor version.
+//
 // Inputs: Host, payloads kubelet and kubectl, the step's configuration. Outputs: the
 // node's kubelet, 90-refit.conf in the kubelet's configuration directory, a drop-in of
 // kubelet.service. Callers: the engine, the agent's node facts (Fields).
