@@ -236,6 +236,11 @@ func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, 
 	if o.Distribution != "" {
 		return l.startDistribution(ctx, p, say)
 	}
+	return l.startKubeadm(ctx, o, p, say)
+}
+
+// startKubeadm has kubeadm make the cluster.
+func (l *Lab) startKubeadm(ctx context.Context, o Options, p parts, say func(string, ...any)) error {
 	imported := l.importOnWorkers(ctx, p)
 	if err := l.Import(ctx, nodeName(1), p.release.Images...); err != nil {
 		return err

@@ -140,7 +140,7 @@ func (s *Scenario) controllerLog(ctx context.Context, lines int) {
 
 // kubectl prints what the cluster's own kubectl answers.
 func (s *Scenario) kubectl(ctx context.Context, args ...string) {
-	out, err := s.Output(ctx, s.Lab.Nodes()[0], append([]string{"timeout", "20", "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+	out, err := s.Output(ctx, s.Lab.Nodes()[0], append([]string{"timeout", "20", "kubectl"}, args...)...)
 	if err != nil {
 		out += err.Error()
 	}

@@ -93,12 +93,18 @@ func (u *Supervisor) saveSnapshot(ctx context.Context, t updaters.Task) (r updat
 	}
 	files := fmt.Sprintf("%s-%d", marker, t.Attempt)
 	end, err := systemd.ReadCommandResult(files + ".json")
-	switch {
-	case err != nil:
+	if err != nil {
 		return r, false, err
-	case end == nil:
+	}
+	if end == nil {
 		return u.startSnapshot(ctx, t, unit, files, command)
-	case end.Exit != 0:
+	}
+	return u.checkSnapshot(t, end, files, marker)
+}
+
+// checkSnapshot verifies what the command saved.
+func (u *Supervisor) checkSnapshot(t updaters.Task, end *systemd.CommandResult, files, marker string) (r updaters.Result, ok bool, err error) {
+	if end.Exit != 0 {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the snapshot of etcd ended with status %d, nothing was changed: %s\n%s", end.Exit, end.Error, systemd.TailLog(files+".log", 5)), false, nil
 	}
 	name, err := verifiedSnapshot(snapshotDir(t))
