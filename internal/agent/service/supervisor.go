@@ -34,8 +34,15 @@ func (p supervisorPart) RestartKubelet(ctx context.Context) error {
 	return p.host.unit(ctx, func(m *systemd.Manager) error { return m.Restart(ctx, p.node.Unit) })
 }
 
+// Running compares versions, too: k3s executes a copy of itself below its data directory, so
+// its process never has the file of the unit.
 func (p supervisorPart) Running(ctx context.Context) (version string, replaced bool, err error) {
-	return p.host.running(ctx, p.node.Unit)
+	version, replaced, err = p.host.running(ctx, p.node.Unit)
+	if err != nil || version == "" || replaced {
+		return version, replaced, err
+	}
+	placed, err := p.host.binaries.Version(ctx, p.node.Program, "--version")
+	return version, placed != version, err
 }
 
 func (p supervisorPart) KubeletHealthy(ctx context.Context) error {

@@ -76,6 +76,9 @@ func run(name string, args []string) error {
 		fmt.Printf("%s version %s (look-alike of refit's lab)\n", face, version)
 		return nil
 	case "server", "agent":
+		if err := executeCopy(name, args); err != nil {
+			return err
+		}
 		return serve(name == "server")
 	case "etcd-snapshot":
 		if len(args) == 0 || args[0] != "save" {
@@ -88,6 +91,20 @@ func run(name string, args []string) error {
 		return become("ctr", args, "CONTAINERD_ADDRESS", socket)
 	}
 	return fmt.Errorf("unknown command %q: use server, agent, kubectl, ctr, etcd-snapshot save or --version", name)
+}
+
+// executeCopy does as k3s: the process of its unit is a copy below the data directory. That
+// of RKE2 is the program itself.
+func executeCopy(name string, args []string) error {
+	bin, err := unpack()
+	if err != nil || face != "k3s" {
+		return err
+	}
+	to := filepath.Join(bin, face)
+	if own, err := os.Executable(); err != nil || own == to {
+		return err
+	}
+	return syscall.Exec(to, append([]string{face, name}, args...), os.Environ())
 }
 
 // become executes one of the parts, with a variable that is not set yet.

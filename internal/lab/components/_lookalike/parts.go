@@ -26,6 +26,9 @@ const footer = 64 + 16
 
 // unpack returns the directory with the parts, and unpacks them if this program is new.
 func unpack() (string, error) {
+	if own, err := os.Executable(); err == nil && strings.HasPrefix(own, filepath.Join(data, "data")+"/") {
+		return filepath.Dir(own), nil
+	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return "", err
@@ -58,6 +61,16 @@ func unpack() (string, error) {
 	defer os.RemoveAll(temp)
 	if err := extract(io.NewSectionReader(self, st.Size()-footer-size, size), filepath.Join(temp, "bin")); err != nil {
 		return "", fmt.Errorf("unpacking the parts: %w", err)
+	}
+	bare, err := os.OpenFile(filepath.Join(temp, "bin", face), os.O_WRONLY|os.O_CREATE, 0o755)
+	if err != nil {
+		return "", err
+	}
+	if _, err = io.Copy(bare, io.NewSectionReader(self, 0, st.Size()-footer-size)); err != nil {
+		return "", err
+	}
+	if err := bare.Close(); err != nil {
+		return "", err
 	}
 	return filepath.Join(dir, "bin"), os.Rename(temp, dir)
 }
