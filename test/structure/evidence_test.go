@@ -32,6 +32,10 @@ var shown = []struct {
 		return fmt.Sprintf("the next node began after %.0f s, with a lease of %v s", v.get("nextNodeSeconds"), v.get("leaseSeconds"))
 	}},
 	{"test/e2e/results/drill.json", "a whole cluster without power and network, stores wiped", func(v value) string { return fmt.Sprintf("all nodes Ready after %.0f s", v.get("readySeconds")) }},
+	{"test/e2e/results/lookalike-hold-k3s.json", "three nodes of a look-alike of k3s: detect, load, pin, repair, restart", steps},
+	{"test/e2e/results/lookalike-hold-rke2.json", "the same on a look-alike of RKE2", steps},
+	{"test/e2e/results/lookalike-update-k3s.json", "three nodes of a look-alike of k3s move to another build, then over a minor version", count("moves", "moves")},
+	{"test/e2e/results/lookalike-update-rke2.json", "the same on a look-alike of RKE2", count("moves", "moves")},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
 	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
