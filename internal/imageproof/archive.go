@@ -401,14 +401,17 @@ func (a *archiveReader) manifest(digest string, raw []byte, owners []*Entry) err
 	return a.visit(Blob{Digest: digest, Size: int64(len(raw)), Manifest: raw})
 }
 
-func (u use) parse(content []byte) {
-	p, err := Parse(Layer{MediaType: u.layer.MediaType, Annotations: u.layer.Annotations, Content: content})
+func (u use) parse(content []byte) { u.entry.AddDocument(u.layer, content) }
+
+// AddDocument adds what a layer of the artifact says, or why it cannot be read.
+func (e *Entry) AddDocument(layer Descriptor, content []byte) {
+	p, err := Parse(Layer{MediaType: layer.MediaType, Annotations: layer.Annotations, Content: content})
 	var problem *Problem
 	if errors.As(err, &problem) {
-		u.entry.Broken = append(u.entry.Broken, problem)
+		e.Broken = append(e.Broken, problem)
 		return
 	}
-	u.entry.Proofs = append(u.entry.Proofs, p)
+	e.Proofs = append(e.Proofs, p)
 }
 
 func readVerified(r io.Reader, digest string, size, most int64) ([]byte, error) {

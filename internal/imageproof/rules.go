@@ -190,6 +190,16 @@ func (d Demands) For(repository string) bool {
 	return false
 }
 
+// EachPlatform reports whether a policy wants signatures of the manifests of an index.
+func (d Demands) EachPlatform(repository string) bool {
+	for i := range d.policies {
+		if r := d.policies[i].policy.RuleFor(repository); r != nil && r.EachPlatform {
+			return true
+		}
+	}
+	return false
+}
+
 // Check returns the images that a policy refuses, at most one refusal each. Images of
 // repositories without a rule pass.
 func (d Demands) Check(images []Image, entries []Entry, now time.Time) []Refusal {

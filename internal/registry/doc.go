@@ -8,6 +8,8 @@
 // its platforms. Credentials come from a pull secret, go only to their registry, and
 // appear in no error.
 //
+// Signatures reads what is attached to an image, within limits; imageproof verifies it.
+//
 // OpenPart reads a range of a blob without comparing it: the caller has digests of smaller parts.
 //
 // A listing has a total. Where registries come from objects, pass a transport of

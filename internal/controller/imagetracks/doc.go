@@ -12,7 +12,10 @@
 // name of a run is unique for image, time and try. A PinnedImageSet track-NAME of another
 // owner is an error. Node progress counts only reports about the current list.
 //
-// Files: observe.go polls, prepull.go the nodes' images, apply.go workloads, staticpods.go
+// An image of a repository with a rule for signatures is blocked until the registry has a valid
+// one; a registry that does not answer is no proof.
+//
+// Files: observe.go polls, signatures.go verifies, prepull.go the nodes' images, apply.go workloads, staticpods.go
 // static pods, status.go the status. Inputs: ImageTracks, workloads, pods, budgets,
 // NodeUpdates, ClusterUpdates, Contents, bundle headers, registries. Outputs: ImageTrack
 // status, the PinnedImageSet track-NAME, the ConfigMap refit-nodes/track-NAME, Jobs,

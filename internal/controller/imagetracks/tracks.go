@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -54,6 +55,7 @@ type Reconciler struct {
 	// turns is locked from the check of who has the turn until the turn is written.
 	turns      sync.Mutex
 	heartbeats nodeindex.Heartbeats
+	checks     signatureChecks
 }
 
 // pollTime is when a track's registry is asked next. It is only ever a reason not to
@@ -68,7 +70,20 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("tracks").
 		WithOptions(controller.Options{RateLimiter: queue.Backoff(), MaxConcurrentReconciles: workers}).
 		For(&v1alpha1.ImageTrack{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.TrustPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allTracks), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Complete(r)
+}
+
+// allTracks are asked again when the rules for signatures change.
+func (r *Reconciler) allTracks(ctx context.Context, _ client.Object) (out []ctrl.Request) {
+	var l v1alpha1.ImageTrackList
+	if err := r.Client.List(ctx, &l); err != nil {
+		return nil // each track is reconciled after its interval
+	}
+	for i := range l.Items {
+		out = append(out, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&l.Items[i])})
+	}
+	return out
 }
 
 // Reconcile looks, decides, remembers, and does one thing.
@@ -97,6 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if l.later > 0 {
 		return ctrl.Result{RequeueAfter: l.later}, nil
 	}
+	if err := r.verifySignatures(ctx, l); err != nil {
+		return ctrl.Result{}, err
+	}
 	var candidates []track.Candidate
 	l.state, candidates = track.Decide(l.t, l.state, l.findings(), l.now)
 	if err := r.describeTargets(ctx, l); err != nil {
@@ -123,9 +141,11 @@ type turn struct {
 	// later: no result is possible before; again: when the registry is polled next.
 	later time.Duration
 	again time.Time
-	rows  []track.Row
-	pre   track.Preload
-	step  track.Step
+	// signatures of candidates by digest, as the rules have it.
+	signatures map[string]track.Signature
+	rows       []track.Row
+	pre        track.Preload
+	step       track.Step
 	// opens is when a window is open next that is waited for.
 	opens time.Time
 }
@@ -171,7 +191,7 @@ func (l *turn) findings() track.Found {
 	for _, w := range l.ws {
 		f.Workloads = append(f.Workloads, track.Workload{Key: w.Key(), Named: w.Named, Before: l.digestBefore(w.Key())})
 	}
-	f.Running = l.running()
+	f.Running, f.Signatures = l.running(), l.signatures
 	return f
 }
 

@@ -38,9 +38,9 @@ func Classify(t Track, from, to *Image) (Class, string) {
 func classifyRebuild(to *Image, why string) (Class, string) {
 	if to.Security {
 		if !to.Vouched {
-			return Security, why + "; a label says that it fixes a known security fault, and no approved bundle confirms it"
+			return Security, why + "; a label says that it fixes a known security fault, and neither an approved bundle nor a signature confirms it"
 		}
-		return Security, why + "; it fixes a known security fault, as an approved bundle says"
+		return Security, why + "; it fixes a known security fault, as an approved bundle or a signature says"
 	}
 	return Rebuild, why
 }

@@ -71,6 +71,8 @@ type Found struct {
 	Workloads []Workload
 	// Running digests of their pods.
 	Running []string
+	// Signatures by digest, of images of repositories with a rule.
+	Signatures map[string]Signature
 }
 
 // Decide classifies the candidates, selects at most one that may be rolled out, and remembers
@@ -199,14 +201,21 @@ func candidates(t Track, s State, f Found, now time.Time) []Candidate {
 		if p.Gone || s.Approved.Is(p.Digest) || slices.ContainsFunc(out, func(c Candidate) bool { return c.Digest == p.Digest }) {
 			continue
 		}
+		signature := f.Signatures[p.Digest]
 		c := Candidate{Image: p.Image, Serial: p.Serial}
-		c.Class, c.Why = classOf(t, s, f, &p.Image)
+		c.Vouched = c.Vouched || c.Security && signature.Signer != ""
+		c.Class, c.Why = classOf(t, s, f, &c.Image)
 		for _, r := range s.RolledBack {
 			if r.Digest == p.Digest {
 				c.Serial = max(c.Serial, r.Serial)
 			}
 		}
-		decide(t, s, &c, now)
+		if signature.Refused != "" {
+			c.Decision = Blocked
+			c.Why += "; " + signature.Refused
+		} else {
+			decide(t, s, &c, now)
+		}
 		out = append(out, c)
 	}
 	slices.SortStableFunc(out, func(a, b Candidate) int {

@@ -50,7 +50,7 @@ type Image struct {
 	// Same are digests below it that a runtime may report instead of it.
 	Same []string
 	// Security: a label declares a rebuild for a known security fix. Vouched: an approved
-	// bundle has the image, and so the label. A label alone proves nothing, because every
+	// bundle has the image, and so the label, or it is signed as a rule says. A label alone proves nothing, because every
 	// publisher can write it.
 	Security, Vouched bool
 	// Size of a node's download, in bytes; 0 if unknown.

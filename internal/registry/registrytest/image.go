@@ -85,6 +85,16 @@ func (s *Server) PushArchive(repository, archive string, tags ...string) string 
 	return digest.String()
 }
 
+// Sign uploads a signature of cosign: a layer with the text that was signed, under the tag that
+// cosign gives it.
+func (s *Server) Sign(repository, digest string, payload []byte, signature string) {
+	s.t.Helper()
+	img, err := mutate.Append(mutate.MediaType(empty.Image, types.OCIManifestSchema1), mutate.Addendum{Layer: static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
+		Annotations: map[string]string{"dev.cosignproject.cosign/signature": signature}})
+	s.must(err)
+	s.must(remote.Write(s.ref(repository+":"+strings.Replace(digest, ":", "-", 1)+".sig"), img))
+}
+
 func upload(ref name.Reference, thing remote.Taggable) error {
 	if idx, ok := thing.(v1.ImageIndex); ok {
 		return remote.WriteIndex(ref, idx)

@@ -49,17 +49,12 @@ func (p Publisher) PublicKey() string {
 // the subject, whose text names repository and digest.
 func (p Publisher) Archive(image, subject, repository, digest string) []byte {
 	p.t.Helper()
-	payload := fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":"cosign container image signature"},"optional":null}`, repository, digest)
-	sum := sha256.Sum256(payload)
-	sig, err := p.key.Sign(rand.Reader, sum[:], crypto.SHA256)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	payload, signature := p.Sign(repository, digest)
 	blobs := map[string][]byte{bundle.DigestOf(payload): payload, bundle.DigestOf([]byte("{}")): []byte("{}")}
 	manifest, err := json.Marshal(imageproof.Manifest{MediaType: "application/vnd.oci.image.manifest.v1+json",
 		Config: imageproof.Descriptor{MediaType: "application/vnd.oci.image.config.v1+json", Digest: bundle.DigestOf([]byte("{}")), Size: 2},
 		Layers: []imageproof.Descriptor{{MediaType: imageproof.MediaTypeSimpleSigning, Digest: bundle.DigestOf(payload), Size: int64(len(payload)),
-			Annotations: map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(sig)}}}})
+			Annotations: map[string]string{SignatureAnnotation: signature}}}})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -72,4 +67,19 @@ func (p Publisher) Archive(image, subject, repository, digest string) []byte {
 		p.t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// SignatureAnnotation of a layer has cosign's signature of it.
+const SignatureAnnotation = "dev.cosignproject.cosign/signature"
+
+// Sign returns cosign's text about an image, and the signature of it.
+func (p Publisher) Sign(repository, digest string) (payload []byte, signature string) {
+	p.t.Helper()
+	payload = fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":"cosign container image signature"},"optional":null}`, repository, digest)
+	sum := sha256.Sum256(payload)
+	sig, err := p.key.Sign(rand.Reader, sum[:], crypto.SHA256)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return payload, base64.StdEncoding.EncodeToString(sig)
 }
