@@ -26,8 +26,9 @@ const (
 	pollTime = 20 * time.Second
 	// maxAnswer is the largest manifest or configuration that is read, in bytes.
 	maxAnswer = 8 << 20
-	// maxPages, maxListing (bytes) and maxTags limit one listing.
-	maxPages   = 100
+	// maxPages, maxListing (bytes) and maxTags limit one listing. Registries put 100 tags on a
+	// page by default, or fewer.
+	maxPages   = 2000
 	maxListing = 16 << 20
 	maxTags    = 200_000
 )
@@ -181,6 +182,9 @@ func (p *Poller) Tags(ctx context.Context, at Place, fresh time.Duration) ([]str
 		if next = nextPage(resp.header.Get("Link")); next == "" {
 			break
 		}
+	}
+	if next != "" {
+		return nil, at.failure(InvalidAnswer, fmt.Errorf("its list of tags has more than %d pages", maxPages))
 	}
 	slices.Sort(tags)
 	tags = slices.Compact(tags)
