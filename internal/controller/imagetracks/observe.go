@@ -29,6 +29,9 @@ type observation struct {
 	// differently, gone the digests that none of the registries has.
 	upstream map[string]string
 	gone     []string
+	// unfollowed says why no tag is followed; unfit: the scheme reads none of the tags.
+	unfollowed string
+	unfit      bool
 	// bundle that has the images, by their digest; for source Bundles.
 	bundle map[string]Held
 }
@@ -114,7 +117,11 @@ func (a *asker) pollTags(ctx context.Context, running []string) (observation, er
 			return out, err
 		}
 	}
-	for _, pointer := range track.Follow(a.t, a.s, listed) {
+	followed := track.Follow(a.t, a.s, listed)
+	if len(followed) == 0 {
+		out.unfollowed, out.unfit = track.Unfollowed(a.t, listed)
+	}
+	for _, pointer := range followed {
 		d, err := a.Digest(ctx, a.at, pointer, shareFor(a.spec))
 		if f := (*registry.Failure)(nil); errors.As(err, &f) && f.Kind == registry.TagDeleted {
 			out.Gone = append(out.Gone, pointer)

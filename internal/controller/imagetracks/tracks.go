@@ -279,6 +279,10 @@ func (l *turn) recordSeen(s observation) {
 	switch {
 	case len(s.Gone) > 0:
 		l.failed(v1alpha1.ReasonTagDeleted, fmt.Sprintf("%s has no tag %s", l.t.Repository, strings.Join(s.Gone, ", ")))
+	case s.unfit:
+		l.failed(v1alpha1.ReasonSchemeUnfit, l.t.Repository+" has no tag that is followed: "+s.unfollowed)
+	case len(s.Images) == 0 && s.unfollowed != "":
+		l.failed(v1alpha1.ReasonTagDeleted, l.t.Repository+" has no tag that is followed: "+s.unfollowed)
 	case len(s.Images) == 0:
 		l.failed(v1alpha1.ReasonTagDeleted, l.t.Repository+" has no tag that is followed: no tag of that tier is in the range")
 	}
