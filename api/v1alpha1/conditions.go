@@ -67,7 +67,6 @@ const (
 	ReasonAgentHeartbeatLost    = "AgentHeartbeatLost"
 	ReasonNodeNotReady          = "NodeNotReady"
 	ReasonNodeNotFound          = "NodeNotFound"
-	ReasonLeavingLoadBalancers  = "LeavingLoadBalancers"
 	ReasonNodeLost              = "NodeLost"
 	ReasonNodePressure          = "NodePressure"
 	ReasonForeignCordon         = "ForeignCordon"
@@ -244,9 +243,6 @@ const (
 
 // Labels and annotations that refit puts on objects that are not its own.
 const (
-	// AnnotationLeftLoadBalancers marks the label that excludes a node from external load
-	// balancers as refit's own; only such are removed.
-	AnnotationLeftLoadBalancers = "refit.dev/left-load-balancers"
 	// AnnotationCordonedBy marks a cordon as refit's own; only such are removed.
 	AnnotationCordonedBy = "refit.dev/cordoned-by"
 	// AnnotationUpdating marks a node that an update has started on, also one

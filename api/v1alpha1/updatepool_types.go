@@ -32,14 +32,6 @@ type UpdatePoolSpec struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	DrainTimeoutSeconds int32 `json:"drainTimeoutSeconds,omitempty"`
-	// LoadBalancerSeconds is how long a node is out of external load balancers before its
-	// pods are evicted: it gets the label
-	// node.kubernetes.io/exclude-from-external-load-balancers when it is cordoned, until it
-	// is back. 0 does not set the label. A label that the node has already stays.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=3600
-	LoadBalancerSeconds int32 `json:"loadBalancerSeconds,omitempty"`
 	// Canary nodes go first; the pool's other nodes start only when all of them
 	// were observed at the target, are Ready, and have soaked. A canary that fails
 	// halts the update. Only workers are canaries: control-plane nodes move one at

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller/nodedrain"
 	"github.com/refit-dev/refit/internal/controller/plans"
 	"github.com/refit-dev/refit/internal/controller/queue"
 	"github.com/refit-dev/refit/internal/controller/ssa"
@@ -50,7 +49,7 @@ func (r *Reconciler) runAction(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	case rollout.Stage:
 		err = r.stage(ctx, a.Node, updateplan.ConfigToBoot(&np))
 	case rollout.Cordon:
-		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np, leavesLoadBalancers(w, np))
+		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
 	case rollout.DrainNode:
 		r.emitDataLoss(u, a.Node, drains[a.Node])
 		verdicts, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
@@ -75,14 +74,9 @@ func (r *Reconciler) emitDataLoss(u *v1alpha1.ClusterUpdate, node string, d drai
 	}
 }
 
-// leavesLoadBalancers reports whether a node is to be out of load balancers before its drain.
-func leavesLoadBalancers(w *rolloutSnapshot, np model.NodePlan) bool {
-	return hasStep(np, rollout.Drained) && slices.ContainsFunc(w.pools, func(p v1alpha1.UpdatePool) bool { return p.Name == np.Pool && p.Spec.LoadBalancerSeconds > 0 })
-}
-
-// cordon marks a node and keeps it from new work as far as its plan requires that.
-func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m rolloutfacts.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan, leave bool) error {
-	first, err := r.Cordoner.Mark(ctx, n, m, u.Name, nodedrain.Empty{Cordon: hasStep(np, rollout.Cordoned), LeaveLoadBalancers: leave})
+// cordon marks a node and cordons it if its plan requires that.
+func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m rolloutfacts.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
+	first, err := r.Cordoner.Mark(ctx, n, m, u.Name, hasStep(np, rollout.Cordoned))
 	if err == nil && first && !r.large { // a large cluster has one event per node, at the end; the mark shows the start
 		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" starts its update"+podsFate(np))
 	}

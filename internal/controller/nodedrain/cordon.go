@@ -21,52 +21,35 @@ type Cordoner struct {
 	Nodes *nodeindex.Reader
 }
 
-// Empty is how a node is kept from new work.
-type Empty struct {
-	// Cordon it. LeaveLoadBalancers: external ones send it nothing.
-	Cordon, LeaveLoadBalancers bool
-}
-
-// Mark marks a node for an update and keeps it from new work. A node that a person cordoned, or
-// excluded from load balancers, stays so. first is true if it had no mark.
-func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.Mark, update string, e Empty) (first bool, err error) {
+// Mark marks a node for an update and cordons it if cordon is true. A node that a
+// person cordoned keeps that cordon. first is true if it had no mark.
+func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.Mark, update string, cordon bool) (first bool, err error) {
 	err = c.change(ctx, known, func(n *corev1.Node) {
 		first = rolloutfacts.MarkOf(n) == nil
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
 		n.Annotations[v1alpha1.AnnotationUpdating] = m.String()
-		if e.Cordon && !n.Spec.Unschedulable {
+		if cordon && !n.Spec.Unschedulable {
 			n.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
 			n.Spec.Unschedulable = true
-		}
-		if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; e.LeaveLoadBalancers && !excluded {
-			if n.Labels == nil {
-				n.Labels = map[string]string{}
-			}
-			n.Labels[corev1.LabelNodeExcludeBalancers] = ""
-			n.Annotations[v1alpha1.AnnotationLeftLoadBalancers] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
 		}
 		interlocks.HoldNode(n, m.UID)
 	})
 	return first, err
 }
 
-// Release takes our mark away, and our cordon and label with it, and leaves the record, if
+// Release takes our mark away, and our cordon with it, and leaves the record, if
 // there is one, of how the node was updated.
 func (c *Cordoner) Release(ctx context.Context, known *corev1.Node, record *rolloutfacts.Record) error {
 	return c.change(ctx, known, func(n *corev1.Node) {
 		if _, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]; ours {
 			n.Spec.Unschedulable = false
 		}
-		if _, ours := n.Annotations[v1alpha1.AnnotationLeftLoadBalancers]; ours {
-			delete(n.Labels, corev1.LabelNodeExcludeBalancers)
-		}
 		if record != nil && n.Annotations[v1alpha1.AnnotationUpdating] != "" {
 			n.Annotations[v1alpha1.AnnotationUpdated] = record.String()
 		}
 		delete(n.Annotations, v1alpha1.AnnotationCordonedBy)
-		delete(n.Annotations, v1alpha1.AnnotationLeftLoadBalancers)
 		delete(n.Annotations, v1alpha1.AnnotationUpdating)
 		interlocks.ReleaseNode(n)
 	})

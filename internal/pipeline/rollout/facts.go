@@ -175,9 +175,6 @@ type Pool struct {
 	Paused   bool
 	// DrainTimeout after which a drain halts the update; 0 is never.
 	DrainTimeout time.Duration
-	// LoadBalancers is how long a node has left external load balancers before its pods are
-	// evicted; 0 does not wait.
-	LoadBalancers time.Duration
 	// Canary workers go first and soak for CanarySoak.
 	Canary     Amount
 	CanarySoak time.Duration

@@ -59,7 +59,6 @@ const (
 	reasonNodeNotReady       = "NodeNotReady"
 	reasonNodeOnHold         = "NodeOnHold"
 	reasonNodeLost           = "NodeLost"
-	reasonLoadBalancers      = "LeavingLoadBalancers"
 	reasonUnhealthy          = "ControlPlaneUnhealthy"
 	reasonEtcdQuorum         = "EtcdQuorum"
 	reasonBudgetSpent        = "BudgetSpent"
@@ -153,7 +152,7 @@ func (d *Decision) continueNode(in *Input, np model.NodePlan, n Node, stage stri
 func (d *Decision) continueStarted(in *Input, np model.NodePlan, n Node, stage string) {
 	switch stage {
 	case StageDraining:
-		d.drainNode(in, np, n)
+		d.drainNode(np, n)
 	case StageUpdating:
 		if !n.Started {
 			d.addAction(Action{Verb: Cordon, Node: n.Name, Attempt: n.Run.Attempt})
@@ -170,16 +169,12 @@ func (d *Decision) continueStarted(in *Input, np model.NodePlan, n Node, stage s
 	}
 }
 
-func (d *Decision) drainNode(in *Input, np model.NodePlan, n Node) {
+func (d *Decision) drainNode(np model.NodePlan, n Node) {
 	switch {
 	case hasStep(np, Cordoned) && !n.Unschedulable:
 		d.addAction(Action{Verb: Cordon, Node: n.Name, Attempt: n.Attempt})
 	case !hasStep(np, Drained) || n.Drain != nil && n.Drain.Left == 0:
 		d.addAction(Action{Verb: Permit, Node: n.Name, Attempt: n.Attempt})
-	case in.Now.Before(n.StartedAt.Add(in.Pools[np.Pool].LoadBalancers)):
-		v := nodeBlocker(n.Name, reasonLoadBalancers, " leaves external load balancers")
-		v.Message += ", its pods are evicted after " + FormatDuration(in.Pools[np.Pool].LoadBalancers)
-		d.addBlockers(v)
 	default:
 		d.addAction(Action{Verb: DrainNode, Node: n.Name})
 		if n.Drain != nil {

@@ -417,20 +417,6 @@ func TestNext(t *testing.T) {
 			m.AgentHeartbeatLost, m.Run = true, &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: "kubeadm"}
 			return c
 		}, "", "AgentHeartbeatLost", false},
-		"pods stay while the node leaves load balancers": {func() *cluster {
-			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 1, LoadBalancers: time.Minute, DrainTimeout: time.Second}}, ok("w1", "p", false))
-			m := c.truth["w1"]
-			markStarted(m)
-			m.pods, m.StartedAt = 1, start.Add(-59*time.Second)
-			return c
-		}, "", "LeavingLoadBalancers", false},
-		"and go then": {func() *cluster {
-			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 1, LoadBalancers: time.Minute}}, ok("w1", "p", false))
-			m := c.truth["w1"]
-			markStarted(m)
-			m.pods, m.StartedAt = 1, start.Add(-time.Minute)
-			return c
-		}, "drain w1", "Draining", false},
 		"one that is silent for longer than its step may take has failed": {func() *cluster {
 			c := newCluster(map[string]Pool{"p": {Name: "p", Budget: 3}}, ok("w1", "p", false), ok("w2", "p", false))
 			c.lose("w1", 31*time.Minute)

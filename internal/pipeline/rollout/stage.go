@@ -191,8 +191,8 @@ func irreversible(np model.NodePlan, n Node) *model.Step {
 }
 
 func drainExpired(in *Input, np model.NodePlan, n Node) bool {
-	p := in.Pools[np.Pool]
-	return p.DrainTimeout > 0 && n.Drain != nil && n.Drain.Left > 0 && in.Now.Sub(n.StartedAt) > p.DrainTimeout+p.LoadBalancers
+	limit := in.Pools[np.Pool].DrainTimeout
+	return limit > 0 && n.Drain != nil && n.Drain.Left > 0 && in.Now.Sub(n.StartedAt) > limit
 }
 
 // Pauses before a failed node is tried again: what a failed attempt left behind
