@@ -169,9 +169,9 @@ func TestSkewOfANode(t *testing.T) {
 		want             []string
 	}{
 		"one minor":             {"v1.35.4", "v1.35.4", "v1.36.3", nil},
-		"two minors":            {"v1.34.1", "", "v1.36.3", []string{"the kubelet of node n1 runs v1.34.1; v1.36.3 is 2 minor versions ahead, and kubeadm moves one at a time | first update with a bundle of v1.35"}},
-		"the control plane too": {"v1.34.1", "v1.33.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.34.1; v1.36.3 is 2 minor versions ahead", "the control plane of node n1 runs v1.33.0; v1.36.3 is 3 minor versions ahead, and kubeadm moves one at a time | first update with a bundle of v1.34"}},
-		"back over a minor":     {"v1.37.0", "v1.36.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.37.0; kubeadm cannot downgrade it to the earlier minor version v1.36.3 | use a bundle of the minor version that runs"}},
+		"two minors":            {"v1.34.1", "", "v1.36.3", []string{"the kubelet of node n1 runs v1.34.1; v1.36.3 is 2 minor versions ahead, and one update moves one of them | first update with a bundle of v1.35"}},
+		"the control plane too": {"v1.34.1", "v1.33.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.34.1; v1.36.3 is 2 minor versions ahead", "the control plane of node n1 runs v1.33.0; v1.36.3 is 3 minor versions ahead, and one update moves one of them | first update with a bundle of v1.34"}},
+		"back over a minor":     {"v1.37.0", "v1.36.0", "v1.36.3", []string{"the kubelet of node n1 runs v1.37.0; it cannot be downgraded to the earlier minor version v1.36.3 | use a bundle of the minor version that runs"}},
 		"back within a minor":   {"v1.36.5", "v1.36.5", "v1.36.3", nil},
 		"no target":             {"v1.30.0", "v1.30.0", "", nil},
 		"nothing is known":      {"", "", "v1.36.3", nil},

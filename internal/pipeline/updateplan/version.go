@@ -44,10 +44,10 @@ func checkSkew(in *Input, n Node) []model.Blocker {
 		v := model.Blocker{Reason: reasonVersionSkew, Object: "Node/" + n.Name}
 		switch {
 		case less(to, part.from) && minors > 0:
-			v.Message = fmt.Sprintf("the %s of node %s runs %s; kubeadm cannot downgrade it to the earlier minor version %s", part.what, n.Name, part.from, to)
+			v.Message = fmt.Sprintf("the %s of node %s runs %s; it cannot be downgraded to the earlier minor version %s", part.what, n.Name, part.from, to)
 			v.Fix = "use a bundle of the minor version that runs"
 		case minors > 1:
-			v.Message = fmt.Sprintf("the %s of node %s runs %s; %s is %d minor versions ahead, and kubeadm moves one at a time", part.what, n.Name, part.from, to, minors)
+			v.Message = fmt.Sprintf("the %s of node %s runs %s; %s is %d minor versions ahead, and one update moves one of them", part.what, n.Name, part.from, to, minors)
 			v.Fix = "first update with a bundle of " + nextMinor(part.from)
 		default:
 			continue
