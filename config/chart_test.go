@@ -178,7 +178,7 @@ func markRules(t *testing.T, o, whole *unstructured.Unstructured, path ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []any
+	out := []any{} // an aggregated role has none, and a role without the field is another
 	for _, r := range rules {
 		rule := r.(map[string]any)
 		resources, _, _ := unstructured.NestedStringSlice(rule, "resources")

@@ -28,19 +28,20 @@ var notWritten = map[string]bool{"Content": true, "InPlacePlan": true, "NodeUpda
 // damages are one wrong value for each sample: old text, new text, and what the
 // refusal says.
 var damages = map[string][3]string{
-	"bootimagepolicy":    {"mode: Roll ", "mode: Observe ", "windows are for mode Roll"},
-	"bootimagestream":    {"inline: |", "url: {url: 'https://a.example'}\n  inline: |", "exactly one of inline, configMap, url, bundle and artifact"},
-	"bundle":             {"digest: sha256:baf1", "digest: sha256:BAF1", "as `refit bundle inspect` prints it"},
-	"clusterupdate":      {"reason: this site has no NTP server", "reason: ' '", "say why the risk is taken"},
-	"imagetrack":         {"tier: Intermediate", "tag: '2.6'", "a single tag has one version"},
-	"machinesource":      {"declared:\n    os: \"9.6\"\n    release: 1.36.3", "declared: {}", "declare the release, the OS version, or both"},
-	"nodeconfig":         {"path: /etc/motd", "path: /etc/../motd", "must be an absolute, clean path"},
-	"osimage":            {"track: true ", "track: false ", "leave track out, or set it to true"},
-	"pinnedimageset":     {"digest: sha256:5b0b", "digest: latest # ", "a tag alone can move"},
-	"trustpolicy":        {"threshold: 2", "threshold: 4", "lower it or add keys"},
-	"trustpolicy-images": {"accept: Unsigned ", "accept: Anything ", "Unsupported value"},
-	"updatepool":         {"maxUnavailable: 10%", "maxUnavailable: 0%", "use paused to stop"},
-	"updater":            {"url: https://", "url: http://", "must begin with https://"},
+	"bootimagepolicy":          {"mode: Roll ", "mode: Observe ", "windows are for mode Roll"},
+	"bootimagestream":          {"inline: |", "url: {url: 'https://a.example'}\n  inline: |", "exactly one of inline, configMap, url, bundle and artifact"},
+	"bundle":                   {"digest: sha256:baf1", "digest: sha256:BAF1", "as `refit bundle inspect` prints it"},
+	"clusterupdate":            {"reason: this site has no NTP server", "reason: ' '", "say why the risk is taken"},
+	"imagetrack":               {"tier: Intermediate", "tag: '2.6'", "a single tag has one version"},
+	"machinesource":            {"declared:\n    os: \"9.6\"\n    release: 1.36.3", "declared: {}", "declare the release, the OS version, or both"},
+	"nodeconfig":               {"path: /etc/motd", "path: /etc/../motd", "must be an absolute, clean path"},
+	"osimage":                  {"track: true ", "track: false ", "leave track out, or set it to true"},
+	"pinnedimageset":           {"digest: sha256:5b0b", "digest: latest # ", "a tag alone can move"},
+	"trustpolicy":              {"threshold: 2", "threshold: 4", "lower it or add keys"},
+	"trustpolicy-images":       {"accept: Unsigned ", "accept: Anything ", "Unsupported value"},
+	"updatepool":               {"maxUnavailable: 10%", "maxUnavailable: 0%", "use paused to stop"},
+	"updatepool-health-checks": {"kind: Deployment", "kind: Secret", "a health check reads no Secret"},
+	"updater":                  {"url: https://", "url: http://", "must begin with https://"},
 }
 
 // Every kind that people write has a sample, which an administrator of refit can

@@ -68,6 +68,9 @@ func omitted(o *unstructured.Unstructured, out areas.Set) bool {
 // narrowRules takes the rights of areas that are left out from a role, and reports whether it
 // still has some.
 func narrowRules(o *unstructured.Unstructured, out areas.Set) bool {
+	if _, aggregated := o.Object["aggregationRule"]; aggregated {
+		return true // Kubernetes fills in its rules
+	}
 	rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
 	rules = narrow(rules, func(groups []string, resource string) bool {
 		return slices.ContainsFunc(groups, func(group string) bool {

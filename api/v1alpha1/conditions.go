@@ -102,6 +102,9 @@ const (
 	ReasonStepFailed            = "StepFailed"
 	ReasonKernelArguments       = "KernelArguments"
 	ReasonDangerousArguments    = "DangerousKernelArguments"
+	ReasonHealthCheckFailed     = "HealthCheckFailed"
+	ReasonHealthCheckForbidden  = "HealthCheckForbidden"
+	ReasonHealthCheckInvalid    = "HealthCheckInvalid"
 	ReasonOSNotStaged           = "OSNotStaged"
 	ReasonOSStaging             = "OSStaging"
 	ReasonDrifted               = "Drifted"
@@ -215,6 +218,7 @@ const (
 	ReasonOutsideWindow        = "OutsideWindow"
 	ReasonWindowInvalid        = "WindowInvalid"
 	ReasonSoaking              = "Soaking"
+	ReasonLeavingLoadBalancers = "LeavingLoadBalancers"
 	ReasonRetrying             = "Retrying"
 	ReasonUndoFailed           = "UndoFailed"
 	ReasonEtcdQuorum           = "EtcdQuorum"
@@ -245,6 +249,12 @@ const (
 const (
 	// AnnotationCordonedBy marks a cordon as refit's own; only such are removed.
 	AnnotationCordonedBy = "refit.dev/cordoned-by"
+	// LabelHealthChecks, "true" on a ClusterRole, grants its rules to the controller, so that
+	// health checks of UpdatePools may read those kinds.
+	LabelHealthChecks = "refit.dev/aggregate-to-health-checks"
+	// AnnotationExcluded says since when refit's own label keeps a node out of load balancers,
+	// in RFC 3339; only such a label is removed.
+	AnnotationExcluded = "refit.dev/excluded-from-load-balancers"
 	// AnnotationUpdating marks a node that an update has started on, also one
 	// that a person had cordoned before: "<uid> <attempt> <RFC 3339 time>".
 	AnnotationUpdating = "refit.dev/updating"

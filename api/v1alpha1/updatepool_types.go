@@ -180,6 +180,69 @@ type UpdatePoolSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Disruption []DisruptionRule `json:"disruption,omitempty"`
+	// HealthChecks of your own: all of them must pass before an update with nodes of the
+	// pool starts, before each node of the pool starts, and before the update is done.
+	// Started nodes finish in any case.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
+	// LoadBalancerSeconds is how long a node is out of the external load balancers before it
+	// is cordoned and drained. refit sets the label
+	// node.kubernetes.io/exclude-from-external-load-balancers, waits that long, and removes
+	// its label when the node is back. It leaves a label that another writer set. 0 sets none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	LoadBalancerSeconds int32 `json:"loadBalancerSeconds,omitempty"`
+}
+
+// HealthCheck is a condition that objects of the cluster must meet.
+type HealthCheck struct {
+	// Name of the check, as messages show it.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// Objects that are checked. If there is none, the check fails.
+	Objects CheckedObjects `json:"objects"`
+	// Expression in CEL that must be true for each object, which is the variable object.
+	// Example: object.status.?readyReplicas.orValue(0) >= 2. Its cost is bounded.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	Expression string `json:"expression"`
+	// Message for people if the expression is not true.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
+}
+
+// CheckedObjects names one object, or selects objects of one kind: at most 500.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.name) && has(self.selector))",message="set name or selector, not both; without either all objects of the kind are checked"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'Secret'",message="a health check reads no Secret: the author of a pool could find out its content"
+// +kubebuilder:validation:XValidation:rule="!(self.kind == 'ConfigMap' && has(self.__namespace__) && self.__namespace__.startsWith('refit-'))",message="a health check reads no ConfigMap of refit's namespaces, which have files of nodes"
+type CheckedObjects struct {
+	// APIVersion of the objects, for example apps/v1.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+	// Kind of the objects, for example Deployment. The controller must be allowed to read it:
+	// a ClusterRole with the label refit.dev/aggregate-to-health-checks grants that.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// Namespace of the objects; empty for all namespaces, and for kinds without one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// Name of one object.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// Selector of objects by their labels.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
 // DisruptionRule is what changes of some things do to the node.

@@ -48,8 +48,8 @@ func (r *Reconciler) runAction(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	switch a.Verb {
 	case rollout.Stage:
 		err = r.stage(ctx, a.Node, updateplan.ConfigToBoot(&np))
-	case rollout.Cordon:
-		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np)
+	case rollout.Exclude, rollout.Cordon:
+		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np, a.Verb)
 	case rollout.DrainNode:
 		r.emitDataLoss(u, a.Node, drains[a.Node])
 		verdicts, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
@@ -74,9 +74,14 @@ func (r *Reconciler) emitDataLoss(u *v1alpha1.ClusterUpdate, node string, d drai
 	}
 }
 
-// cordon marks a node and cordons it if its plan requires that.
-func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m rolloutfacts.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan) error {
-	first, err := r.Cordoner.Mark(ctx, n, m, u.Name, hasStep(np, rollout.Cordoned))
+// cordon marks a node, and takes it out of load balancers, or cordons it if its plan requires that.
+func (r *Reconciler) cordon(ctx context.Context, n *corev1.Node, m rolloutfacts.Mark, u *v1alpha1.ClusterUpdate, np model.NodePlan, verb string) (err error) {
+	var first bool
+	if verb == rollout.Exclude {
+		first, err = r.Cordoner.Exclude(ctx, n, m)
+	} else {
+		first, err = r.Cordoner.Mark(ctx, n, m, u.Name, hasStep(np, rollout.Cordoned))
+	}
 	if err == nil && first && !r.large { // a large cluster has one event per node, at the end; the mark shows the start
 		r.event(u, n, corev1.EventTypeNormal, v1alpha1.ReasonUpdating, "Cordon", "node "+n.Name+" starts its update"+podsFate(np))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,7 @@ func (r *Reconciler) advanceRollout(ctx context.Context, w *rolloutSnapshot, u *
 	if err != nil {
 		return 0, err
 	}
-	d := rollout.Next(in)
+	d := r.decide(ctx, w, u, in)
 	r.collectStaged(kept.Plan, d)
 	r.rolloutSeen = true
 	verdicts, actErr := r.runActions(ctx, w, u, kept, d, drains)
@@ -65,6 +66,23 @@ func (r *Reconciler) advanceRollout(ctx context.Context, w *rolloutSnapshot, u *
 	st.enterPhaseOf(d)
 	err = r.write(ctx, st)
 	return recheckDelay(d, len(drains)), errors.Join(err, actErr)
+}
+
+// decide asks the health checks of the pools whose nodes would start, and decides with the answers.
+func (r *Reconciler) decide(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, in rollout.Input) rollout.Decision {
+	d := rollout.Next(in)
+	asked := rollout.AsksHealth(in, d)
+	unwell := false
+	for i := range w.pools {
+		if p, name := in.Pools[w.pools[i].Name], w.pools[i].Name; slices.Contains(asked, name) {
+			p.Unwell = r.Gate.Unwell(ctx, &w.pools[i], u, w.now)
+			in.Pools[name], unwell = p, unwell || len(p.Unwell) > 0
+		}
+	}
+	if !unwell {
+		return d
+	}
+	return rollout.Next(in)
 }
 
 // enterPhaseOf enters the phase that follows from a rollout decision.

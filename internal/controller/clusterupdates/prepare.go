@@ -208,6 +208,6 @@ func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	for name, pool := range pools {
 		budgets[name] = pool.Budget
 	}
-	r.Gate.Fill(ctx, gatefacts.Snapshot{Now: w.now, Nodes: w.nodes, Moves: a.moves, Budgets: budgets}, u, &in)
+	r.Gate.Fill(ctx, gatefacts.Snapshot{Now: w.now, Nodes: w.nodes, Moves: a.moves, Pools: w.pools, Budgets: budgets}, u, &in)
 	return in, nil
 }

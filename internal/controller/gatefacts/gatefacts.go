@@ -1,5 +1,6 @@
 // Package gatefacts gathers the facts that the gate checks in addition to the images: the
-// health of the nodes, pods and budgets, webhooks, APIs in use, accepted risks.
+// health of the nodes, pods and budgets, webhooks, APIs in use, accepted risks. It evaluates the
+// health checks of pools, in CEL (expression.go), also for the rollout.
 //
 // Promise: it writes nothing. A fact that cannot be read is unknown to the check that
 // needs it, and never counts as passed. Answers that cost the API server a list of all
@@ -51,6 +52,7 @@ type Snapshot struct {
 	Now   time.Time
 	Nodes []*corev1.Node
 	Moves *Moves
+	Pools []v1alpha1.UpdatePool
 	// Budgets is how many nodes of a pool may be unavailable at once, by its name.
 	Budgets map[string]int
 }
@@ -67,6 +69,8 @@ type Gatherer struct {
 
 	mu    sync.Mutex
 	looks surveys
+	// unwell are the pools, by UID, whose health checks failed last.
+	unwell map[string]unwell
 }
 
 // surveys remembers answers for a while, so that a gate that is asked at every
@@ -79,6 +83,8 @@ type surveys struct {
 	apis  memo[clusterfacts.APIsInUse]
 	// undecided are sources of machines, by the names of the policies.
 	undecided memo[[]gate.BootImageGap]
+	// health is what the health checks of all pools found, by pool.
+	health memo[map[string][]model.Blocker]
 }
 
 // maxSurveys are kept: updates that wait at the gate are few.
@@ -122,6 +128,7 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	addMissingFact(in, err, "webhooks")
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
 	addMissingFact(in, g.fillBootImages(ctx, w, in, max(lookEvery, stretch)), "boot-images")
+	addMissingFact(in, g.fillHealth(ctx, w, in, lookEvery), gate.HealthChecks)
 	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting)
 	addMissingFact(in, err, "os-images-held")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
@@ -197,6 +204,8 @@ type Moves struct {
 	target        string
 	drained       map[string]bool
 	controlPlanes int
+	// pools of its nodes.
+	pools map[string]bool
 	// workers of each pool.
 	workers map[string]int
 	// snapshots are the control-plane nodes that kubeadm moves: a snapshot of their
@@ -210,9 +219,10 @@ type Moves struct {
 
 // MovesOf a plan.
 func MovesOf(p model.Plan) *Moves {
-	m := &Moves{target: p.Target.Kubernetes, needs: needsOf(p), drained: map[string]bool{}, snapshots: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
+	m := &Moves{target: p.Target.Kubernetes, needs: needsOf(p), drained: map[string]bool{}, snapshots: map[string]bool{}, pools: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
 	for i := range p.Nodes {
 		np := &p.Nodes[i]
+		m.pools[np.Pool] = true
 		if np.Role == model.RoleControlPlane {
 			m.controlPlanes++
 		} else {

@@ -2,6 +2,7 @@ package nodedrain
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,25 +22,48 @@ type Cordoner struct {
 	Nodes *nodeindex.Reader
 }
 
-// Mark marks a node for an update and cordons it if cordon is true. A node that a
-// person cordoned keeps that cordon. first is true if it had no mark.
-func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.Mark, update string, cordon bool) (first bool, err error) {
+// Exclude marks a node for an update and takes it out of external load balancers. A label that
+// another writer set stays that writer's. first is true if the node had no mark.
+func (c *Cordoner) Exclude(ctx context.Context, known *corev1.Node, m rolloutfacts.Mark) (first bool, err error) {
 	err = c.change(ctx, known, func(n *corev1.Node) {
-		first = rolloutfacts.MarkOf(n) == nil
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
+		first = setMark(n, m)
+		if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded {
+			return
 		}
-		n.Annotations[v1alpha1.AnnotationUpdating] = m.String()
-		if cordon && !n.Spec.Unschedulable {
-			n.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
-			n.Spec.Unschedulable = true
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
 		}
-		interlocks.HoldNode(n, m.UID)
+		n.Labels[corev1.LabelNodeExcludeBalancers] = ""
+		n.Annotations[v1alpha1.AnnotationExcluded] = m.At.UTC().Format(time.RFC3339)
 	})
 	return first, err
 }
 
-// Release takes our mark away, and our cordon with it, and leaves the record, if
+// setMark sets the mark; first is true if there was none.
+func setMark(n *corev1.Node, m rolloutfacts.Mark) (first bool) {
+	first = rolloutfacts.MarkOf(n) == nil
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	n.Annotations[v1alpha1.AnnotationUpdating] = m.String()
+	interlocks.HoldNode(n, m.UID)
+	return first
+}
+
+// Mark marks a node for an update and cordons it if cordon is true. A node that a
+// person cordoned keeps that cordon. first is true if it had no mark.
+func (c *Cordoner) Mark(ctx context.Context, known *corev1.Node, m rolloutfacts.Mark, update string, cordon bool) (first bool, err error) {
+	err = c.change(ctx, known, func(n *corev1.Node) {
+		first = setMark(n, m)
+		if cordon && !n.Spec.Unschedulable {
+			n.Annotations[v1alpha1.AnnotationCordonedBy] = v1alpha1.FieldOwnerController + ": ClusterUpdate " + update
+			n.Spec.Unschedulable = true
+		}
+	})
+	return first, err
+}
+
+// Release takes our mark away, with our cordon and our label for load balancers, and leaves the record, if
 // there is one, of how the node was updated.
 func (c *Cordoner) Release(ctx context.Context, known *corev1.Node, record *rolloutfacts.Record) error {
 	return c.change(ctx, known, func(n *corev1.Node) {
@@ -49,6 +73,10 @@ func (c *Cordoner) Release(ctx context.Context, known *corev1.Node, record *roll
 		if record != nil && n.Annotations[v1alpha1.AnnotationUpdating] != "" {
 			n.Annotations[v1alpha1.AnnotationUpdated] = record.String()
 		}
+		if _, ours := n.Annotations[v1alpha1.AnnotationExcluded]; ours {
+			delete(n.Labels, corev1.LabelNodeExcludeBalancers)
+		}
+		delete(n.Annotations, v1alpha1.AnnotationExcluded)
 		delete(n.Annotations, v1alpha1.AnnotationCordonedBy)
 		delete(n.Annotations, v1alpha1.AnnotationUpdating)
 		interlocks.ReleaseNode(n)

@@ -37,6 +37,9 @@ func Ready(n *corev1.Node) (ready bool, since time.Time) {
 func Node(n *corev1.Node, uid string) rollout.Node {
 	out := rollout.Node{Name: n.Name, Unschedulable: n.Spec.Unschedulable, Zone: n.Labels[corev1.LabelTopologyZone]}
 	out.Ready, out.ReadySince = Ready(n)
+	if _, out.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]; out.Excluded {
+		out.ExcludedAt, _ = time.Parse(time.RFC3339, n.Annotations[v1alpha1.AnnotationExcluded])
+	}
 	out.HoldReason, out.OnHold = n.Annotations[v1alpha1.AnnotationHold]
 	if m := MarkOf(n); m != nil && m.UID == uid {
 		out.Started, out.StartedAt, out.Attempt = true, m.At, m.Attempt

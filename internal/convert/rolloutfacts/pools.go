@@ -68,7 +68,7 @@ func Cordoned(n *corev1.Node) bool {
 func Pool(p *v1alpha1.UpdatePool, size int) rollout.Pool {
 	s := &p.Spec
 	out := rollout.Pool{Name: p.Name, Budget: 1, Paused: s.Paused, DrainTimeout: seconds(s.DrainTimeoutSeconds), Soak: seconds(s.SoakSeconds),
-		MaxFailures: int(s.MaxFailures), Zones: s.Zones, Attempts: s.Attempts, Undo: s.OnFailure == v1alpha1.FailureUndo, Staging: int(s.MaxStaging)}
+		MaxFailures: int(s.MaxFailures), Zones: s.Zones, Attempts: s.Attempts, Undo: s.OnFailure == v1alpha1.FailureUndo, Staging: int(s.MaxStaging), OutOfBalancers: seconds(s.LoadBalancerSeconds)}
 	if s.MaxUnavailable != nil {
 		out.Budget = Amount(*s.MaxUnavailable).CountOf(size)
 	}

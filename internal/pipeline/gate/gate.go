@@ -81,6 +81,7 @@ func Checks() []Check {
 		{"clock", "are the clocks of the nodes right?", "", ofNodes("clock")},
 		{"drift", "is every node of the plan as refit made it?", "", ofNodes("drift")},
 		{"cordons", "has nobody else cordoned a node of the plan?", "", ofNodes("cordons")},
+		{HealthChecks, "do the health checks of the pools pass?", "", healthChecks},
 		{"budgets", "can the nodes be drained?", "", budgets},
 		{"webhooks", "do webhooks that fail closed outlive the drains?", "", webhooks},
 		{"removed-apis", "does the target serve every API that clients use?", "", removedAPIs},

@@ -197,6 +197,8 @@ type Input struct {
 	BootImageGaps []BootImageGap
 	// OSImages that nodes boot by the plan.
 	OSImages []OSImage
+	// Health is what the health checks of the pools in the plan found.
+	Health []model.Blocker
 	// Unknown are facts that could not be read, by the name of the check that
 	// needs them, with what was asked and what came back.
 	Unknown map[string]string

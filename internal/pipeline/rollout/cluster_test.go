@@ -32,6 +32,8 @@ type member struct {
 	done     int             // times it reached its target
 	permits  []int32         // attempts that ran
 	etcdDown bool
+	// foreignLabel: another writer took the node out of the load balancers.
+	foreignLabel bool
 }
 
 func nodePlan(name, role, pool string, wave int) model.NodePlan {
@@ -127,6 +129,10 @@ func (c *cluster) do(a Action) {
 	switch a.Verb {
 	case Stage:
 		m.Staging.Ordered = true
+	case Exclude:
+		if m.Started, m.StartedAt, m.Attempt = true, c.in.Now, a.Attempt; !m.Excluded {
+			m.Excluded, m.ExcludedAt = true, c.in.Now
+		}
 	case Cordon:
 		m.Started, m.Unschedulable, m.StartedAt, m.Attempt = true, true, c.in.Now, a.Attempt
 	case DrainNode:
@@ -140,9 +146,17 @@ func (c *cluster) do(a Action) {
 		if m.Started {
 			m.FinishedAt = c.in.Now
 		}
-		m.Started, m.Unschedulable = false, false
+		m.giveBack()
 	case ReleaseNode:
-		m.Started, m.Unschedulable = false, false
+		m.giveBack()
+	}
+}
+
+// giveBack takes away what refit set: a label that another writer set stays.
+func (m *member) giveBack() {
+	m.Started, m.Unschedulable = false, false
+	if !m.ExcludedAt.IsZero() {
+		m.Excluded, m.ExcludedAt = false, time.Time{}
 	}
 }
 
@@ -222,7 +236,7 @@ func workersOf(pool string, n int) []*member {
 func startedNodes(in Input, d Decision) []string {
 	var out []string
 	for _, a := range d.Actions {
-		if a.Verb == Cordon && !in.Nodes[a.Node].Started {
+		if (a.Verb == Cordon || a.Verb == Exclude) && !in.Nodes[a.Node].Started {
 			out = append(out, a.Node)
 		}
 	}

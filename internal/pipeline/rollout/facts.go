@@ -71,6 +71,9 @@ type Node struct {
 	Ready bool
 	// Unschedulable nodes are cordoned, by whomever.
 	Unschedulable bool
+	// Excluded nodes carry the label that keeps them out of external load balancers;
+	// ExcludedAt is since when, if refit set it.
+	Excluded bool
 	// OnHold: a person keeps updates from starting here, and said why.
 	OnHold bool
 	// ReportsOldVersion: long after its run succeeded the node's own agent does not see the
@@ -86,6 +89,7 @@ type Node struct {
 	// did not yet.
 	FinishedAt time.Time
 
+	ExcludedAt time.Time
 	ReadySince time.Time
 	StartedAt  time.Time
 	Attempt    Attempt
@@ -190,6 +194,12 @@ type Pool struct {
 	Zones bool
 	// Attempts at a node; less than 1 is 1.
 	Attempts int32
+	// OutOfBalancers is how long a node is out of external load balancers before it is
+	// cordoned and drained; 0 leaves it in them until then.
+	OutOfBalancers time.Duration
+	// Unwell is what the pool's health checks found: while there is anything, no further
+	// node starts, and the update is not done.
+	Unwell []model.Blocker
 	// Undo the steps that started on a node that failed.
 	Undo bool
 	// Staging is how many nodes make ready what they boot next at once; less than 1 is 1.

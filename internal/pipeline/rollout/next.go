@@ -10,6 +10,7 @@ import (
 // Verbs of actions.
 const (
 	Stage       = "stage"    // have the node make ready what it boots next
+	Exclude     = "exclude"  // mark with the attempt, and take out of external load balancers
 	Cordon      = "cordon"   // mark with the attempt, and cordon
 	DrainNode   = "drain"    // evict what must go
 	Permit      = "run"      // let the node run its steps
@@ -22,7 +23,7 @@ const (
 type Action struct {
 	Verb string
 	Node string
-	// Attempt for cordon, run and undo.
+	// Attempt for exclude, cordon, run and undo.
 	Attempt Attempt
 	// UndoReason says, for an undo, what had failed.
 	UndoReason string
@@ -52,6 +53,7 @@ const (
 	reasonStepFailed         = "StepFailed"
 	reasonDrainBlocked       = "DrainBlocked"
 	reasonDraining           = "Draining"
+	reasonLeavingBalancers   = "LeavingLoadBalancers"
 	reasonUpdating           = "Updating"
 	reasonSettling           = "Settling"
 	reasonSoaking            = "Soaking"
@@ -152,7 +154,9 @@ func (d *Decision) continueNode(in *Input, np model.NodePlan, n Node, stage stri
 func (d *Decision) continueStarted(in *Input, np model.NodePlan, n Node, stage string) {
 	switch stage {
 	case StageDraining:
-		d.drainNode(np, n)
+		if !d.leaveBalancers(in, np, n) {
+			d.drainNode(np, n)
+		}
 	case StageUpdating:
 		if !n.Started {
 			d.addAction(Action{Verb: Cordon, Node: n.Name, Attempt: n.Run.Attempt})
@@ -295,6 +299,7 @@ func (d *Decision) checkFinished(in *Input, lines map[string]*line) {
 			d.addBlockers(nodeBlocker(n.Name, reasonNodeNotReady, " is at its target and not Ready"))
 		}
 	}
+	d.finishedWaits(lines)
 	until, who := soakEnd(in, lines)
 	if d.Finished && until.After(in.Now) {
 		d.Finished = false

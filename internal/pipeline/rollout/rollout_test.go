@@ -19,6 +19,7 @@ func drawPool(t *rapid.T, name string) Pool {
 	p := Pool{Name: name, Budget: rapid.IntRange(1, 3).Draw(t, "budget"), Zones: rapid.Bool().Draw(t, "zones"), Undo: rapid.Bool().Draw(t, "undo"),
 		MaxFailures: rapid.IntRange(0, 3).Draw(t, "maxFailures"), Attempts: int32(rapid.IntRange(0, 3).Draw(t, "attempts")),
 		Soak: time.Duration(rapid.IntRange(0, 3).Draw(t, "soak")) * time.Minute, CanarySoak: time.Duration(rapid.IntRange(0, 3).Draw(t, "canarySoak")) * time.Minute}
+	p.OutOfBalancers = time.Duration(rapid.IntRange(0, 2).Draw(t, "outOfBalancers")) * time.Minute
 	switch rapid.IntRange(0, 3).Draw(t, "canary") {
 	case 0:
 		p.Canary = Amount{Value: rapid.IntRange(1, 2).Draw(t, "canaries")}
@@ -57,6 +58,8 @@ func drawCluster(t *rapid.T) (*cluster, []*member) {
 		for try := range int32(3) {
 			m.fails[try+1] = rapid.IntRange(0, 4).Draw(t, "fails") == 0
 		}
+		m.foreignLabel = rapid.IntRange(0, 4).Draw(t, "foreignLabel") == 0
+		m.Excluded = m.foreignLabel
 		m.undoFail = rapid.IntRange(0, 4).Draw(t, "undoFails") == 0
 		m.pods = rapid.IntRange(0, 3).Draw(t, "pods")
 	}
@@ -114,7 +117,7 @@ func TestInvariants(t *testing.T) {
 			c.pass(passes)
 		}
 		for _, m := range members {
-			if !m.Gone && (!m.AtTarget || m.Unschedulable || m.Started || !m.Ready) {
+			if !m.Gone && (!m.AtTarget || m.Unschedulable || m.Started || !m.Ready || m.Excluded != m.foreignLabel) {
 				t.Fatalf("%s is not done: %+v", m.Name, m.Node)
 			}
 			if m.done > 1 {
@@ -227,9 +230,11 @@ func checkAction(t *rapid.T, c *cluster, in Input, d Decision, a Action) {
 		t.Fatalf("%s is returned although it is not Ready", a.Node)
 	case a.Verb == Permit && m.pods > 0:
 		t.Fatalf("%s runs although it is not drained", a.Node)
-	case (a.Verb == Cordon || a.Verb == Permit) && a.Attempt.Try > max(1, c.in.Pools[m.pool].Attempts):
+	case a.Verb == DrainNode && c.in.Pools[m.pool].OutOfBalancers > 0 && !n.Excluded:
+		t.Fatalf("%s is drained although load balancers have it", a.Node)
+	case (a.Verb == Cordon || a.Verb == Exclude || a.Verb == Permit) && a.Attempt.Try > max(1, c.in.Pools[m.pool].Attempts):
 		t.Fatalf("%s is tried a %d. time", a.Node, a.Attempt.Try)
-	case a.Verb == Cordon && !n.Started && (n.Run == nil || n.Run.finished()):
+	case (a.Verb == Cordon || a.Verb == Exclude) && !n.Started && (n.Run == nil || n.Run.finished()):
 		checkStart(t, c, in, d, m)
 	}
 }

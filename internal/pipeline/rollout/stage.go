@@ -191,8 +191,11 @@ func irreversible(np model.NodePlan, n Node) *model.Step {
 }
 
 func drainExpired(in *Input, np model.NodePlan, n Node) bool {
-	limit := in.Pools[np.Pool].DrainTimeout
-	return limit > 0 && n.Drain != nil && n.Drain.Left > 0 && in.Now.Sub(n.StartedAt) > limit
+	limit, since := in.Pools[np.Pool].DrainTimeout, n.StartedAt
+	if end := n.ExcludedAt.Add(exclusion(&np, in.Pools[np.Pool])); end.After(since) {
+		since = end
+	}
+	return limit > 0 && n.Drain != nil && n.Drain.Left > 0 && in.Now.Sub(since) > limit
 }
 
 // Pauses before a failed node is tried again: what a failed attempt left behind

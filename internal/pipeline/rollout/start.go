@@ -89,12 +89,12 @@ func soakingBlocker(node string, until time.Time, then string) model.Blocker {
 
 func (d *Decision) tryStart(in *Input, i int, l *line) {
 	np, n := &in.Plan.Nodes[i], in.row[i]
-	if d.nodeWaits(n) || d.poolWaits(np, l) || d.stagingWaits(np, n, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) {
+	if d.nodeWaits(n) || d.poolWaits(np, l) || d.stagingWaits(np, n, l) || d.controlPlaneWaits(in, np) || d.windowWaits(in, np, l) || d.turnWaits(np, n, l) || d.budgetWaits(in, np, l) || d.healthWaits(l) {
 		return
 	}
 	l.useBudget(np.Node, np.Role)
 	l.moving++
-	d.addAction(Action{Verb: Cordon, Node: np.Node, Attempt: nextAttempt(in, *n)})
+	d.addAction(Action{Verb: firstVerb(np, n, l.Pool), Node: np.Node, Attempt: nextAttempt(in, *n)})
 	d.Current = append(d.Current, np.Node)
 	in.stages[i] = StageDraining
 }
@@ -199,7 +199,8 @@ func (d *Decision) windowWaits(in *Input, np *model.NodePlan, l *line) bool {
 	f, known := l.fits[np.Role]
 	if !known {
 		took := in.Learned.ForRole(np.Role)
-		f = FitWindows(l.Windows, in.wallClock(), took.Low, took.High)
+		more := exclusion(np, l.Pool)
+		f = FitWindows(l.Windows, in.wallClock(), took.Low+more, took.High+more)
 		l.fits[np.Role] = f
 	}
 	if f.Now {
