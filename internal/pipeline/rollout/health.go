@@ -12,27 +12,31 @@ import (
 // start, or the update would be done.
 func AsksHealth(in Input, d Decision) []string {
 	in.align()
-	pools := map[string]bool{}
+	var pools []string
 	for i := range in.Plan.Nodes {
 		if !d.Finished {
 			break
 		}
-		pools[in.Plan.Nodes[i].Pool] = true
+		pools = append(pools, in.Plan.Nodes[i].Pool)
 	}
 	for _, a := range d.Actions {
 		if i, planned := d.Stages.at[a.Node]; planned && (a.Verb == Cordon || a.Verb == Exclude) && !in.row[i].Started {
-			pools[in.Plan.Nodes[i].Pool] = true
+			pools = append(pools, in.Plan.Nodes[i].Pool)
 		}
 	}
-	return slices.Sorted(maps.Keys(pools))
+	slices.Sort(pools)
+	return slices.Compact(pools)
 }
 
 // healthWaits: a health check of the pool does not pass.
 func (d *Decision) healthWaits(l *line) bool {
-	if len(l.Unwell) > 0 && l.firstTime("health") {
+	if len(l.Unwell) == 0 {
+		return false
+	}
+	if l.firstTime("health") {
 		d.addBlockers(l.Unwell...)
 	}
-	return len(l.Unwell) > 0
+	return true
 }
 
 // finishedWaits: the last node may have made a health check fail.
@@ -56,10 +60,10 @@ func exclusion(np *model.NodePlan, p Pool) time.Duration {
 // firstVerb is how a node starts. One that another writer took out of the load balancers does
 // not wait.
 func firstVerb(np *model.NodePlan, n *Node, p Pool) string {
-	if exclusion(np, p) > 0 && !n.Excluded {
-		return Exclude
+	if exclusion(np, p) == 0 || n.Excluded {
+		return Cordon
 	}
-	return Cordon
+	return Exclude
 }
 
 // leaveBalancers takes a node that has started out of the external load balancers, and waits
@@ -67,7 +71,7 @@ func firstVerb(np *model.NodePlan, n *Node, p Pool) string {
 func (d *Decision) leaveBalancers(in *Input, np model.NodePlan, n Node) (waits bool) {
 	wait := exclusion(&np, in.Pools[np.Pool])
 	switch end := n.ExcludedAt.Add(wait); {
-	case wait == 0, n.Excluded && (n.ExcludedAt.IsZero() || !in.Now.Before(end)):
+	case wait == 0, n.Excluded && !in.Now.Before(end): // a label of another writer has no time
 		return false
 	case !n.Excluded:
 		d.addAction(Action{Verb: Exclude, Node: n.Name, Attempt: n.Attempt})

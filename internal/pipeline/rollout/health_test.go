@@ -64,14 +64,51 @@ func TestHealthChecksHoldTheNextNode(t *testing.T) {
 	}
 }
 
-// A decision that starts nothing asks no health check.
+// Only pools are asked whose nodes would start: not for a drain, another attempt at a started node,
+// or another pool.
 func TestHealthIsAskedOnlyBeforeAStart(t *testing.T) {
 	t.Parallel()
-	c := newCluster(map[string]Pool{"edge": {Name: "edge", Budget: 1}}, ok("w1", "edge", false), ok("w2", "edge", false))
-	c.obey(Next(c.facts()))
+	for name, tc := range map[string]struct {
+		out    time.Duration
+		change func(*member)
+		asked  string
+	}{
+		"a node starts":            {0, func(*member) {}, "edge"},
+		"it leaves the balancers":  {time.Minute, func(*member) {}, "edge"},
+		"it is drained":            {0, func(m *member) { markStarted(m) }, ""},
+		"it is cordoned again":     {0, func(m *member) { markStarted(m); m.Unschedulable = false }, ""},
+		"it is excluded again":     {time.Minute, func(m *member) { markStarted(m) }, ""},
+		"it is back, and returned": {0, func(m *member) { m.AtTarget, m.Started, m.Attempt = true, true, Attempt{1, 0, 1} }, ""},
+		"it is gone by now":        {0, func(m *member) { m.Gone = true }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pools := map[string]Pool{"edge": {Name: "edge", Budget: 1, OutOfBalancers: tc.out}, "core": {Name: "core", Budget: 1, Paused: true}}
+			c := newCluster(pools, ok("w1", "edge", false), ok("x1", "core", false))
+			tc.change(c.truth["w1"])
+			in := c.facts()
+			if got := strings.Join(AsksHealth(in, Next(in)), " "); got != tc.asked {
+				t.Errorf("%q is asked, want %q", got, tc.asked)
+			}
+		})
+	}
+	c := newCluster(map[string]Pool{}, ok("w1", "edge", false))
 	in := c.facts()
-	if got := AsksHealth(in, Next(in)); len(got) != 0 {
-		t.Errorf("w1 is being drained, and %v is asked", got)
+	d := Next(in)
+	d.Actions = []Action{{Verb: Stage, Node: "w1"}, {Verb: Cordon, Node: "unknown"}}
+	if got := AsksHealth(in, d); len(got) != 0 {
+		t.Errorf("%v is asked", got)
+	}
+}
+
+// A failing check is one blocker, however many nodes wait for it.
+func TestAFailingCheckIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(map[string]Pool{"edge": {Name: "edge", Budget: 3}}, workersOf("edge", 3)...)
+	in := c.facts()
+	unwellPool(&in, "edge", sick)
+	if d := Next(in); len(d.Actions) != 0 || !cmp.Equal(sick, d.Blockers) {
+		t.Errorf("%+v", d)
 	}
 }
 
@@ -89,7 +126,8 @@ func TestANodeLeavesTheLoadBalancersFirst(t *testing.T) {
 		"its plan leaves the pods where are": {func(c *cluster, _ *member) {
 			c.plan("w1", func(np *model.NodePlan) { np.Steps = append(np.Steps[:1:1], np.Steps[2:]...) })
 		}, "cordon|run"},
-		"an administrator cordoned it": {func(_ *cluster, m *member) { m.Unschedulable = true }, "exclude|wait|wait|drain|run"},
+		"its label was removed in between": {func(_ *cluster, m *member) { m.Started, m.StartedAt, m.Attempt = true, start, Attempt{1, 0, 1} }, "exclude|wait|wait|cordon|drain|run"},
+		"an administrator cordoned it":     {func(_ *cluster, m *member) { m.Unschedulable = true }, "exclude|wait|wait|drain|run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
