@@ -110,16 +110,9 @@ type asker struct {
 
 func (a *asker) pollTags(ctx context.Context, running []string) (observation, error) {
 	var out observation
-	var listed []string
-	if a.t.Tag == "" {
-		var err error
-		if listed, err = a.Tags(ctx, a.at, time.Duration(a.spec.DiscoverSeconds)*time.Second); err != nil {
-			return out, err
-		}
-	}
-	followed := track.Follow(a.t, a.s, listed)
-	if len(followed) == 0 {
-		out.unfollowed, out.unfit = track.Unfollowed(a.t, listed)
+	followed, err := a.followedTags(ctx, &out)
+	if err != nil {
+		return out, err
 	}
 	for _, pointer := range followed {
 		d, err := a.Digest(ctx, a.at, pointer, shareFor(a.spec))
@@ -142,6 +135,20 @@ func (a *asker) pollTags(ctx context.Context, running []string) (observation, er
 		}
 	}
 	return out, nil
+}
+
+// followedTags are the tags to ask for. If there are none, out says why.
+func (a *asker) followedTags(ctx context.Context, out *observation) (followed []string, err error) {
+	var listed []string
+	if a.t.Tag == "" {
+		if listed, err = a.Tags(ctx, a.at, time.Duration(a.spec.DiscoverSeconds)*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	if followed = track.Follow(a.t, a.s, listed); len(followed) == 0 {
+		out.unfollowed, out.unfit = track.Unfollowed(a.t, listed)
+	}
+	return followed, nil
 }
 
 // image behind a pointer, as it is remembered or as the registry describes it.

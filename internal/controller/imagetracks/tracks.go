@@ -112,19 +112,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if l.later > 0 {
 		return ctrl.Result{RequeueAfter: l.later}, nil
 	}
-	if err := r.verifySignatures(ctx, l); err != nil {
+	if err := r.selectImage(ctx, l); err != nil {
 		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.next(l)}, nil
+}
+
+// selectImage selects the image that the targets get, remembers it, and does one thing.
+func (r *Reconciler) selectImage(ctx context.Context, l *turn) error {
+	if err := r.verifySignatures(ctx, l); err != nil {
+		return err
 	}
 	var candidates []track.Candidate
 	l.state, candidates = track.Decide(l.t, l.state, l.findings(), l.now)
 	if err := r.describeTargets(ctx, l); err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	remember(&l.state, candidates, &l.status)
-	if err := r.act(ctx, l); err != nil {
-		return ctrl.Result{}, err
-	}
-	return ctrl.Result{RequeueAfter: r.next(l)}, nil
+	return r.act(ctx, l)
 }
 
 // turn is one reconcile of one track.

@@ -201,21 +201,15 @@ func candidates(t Track, s State, f Found, now time.Time) []Candidate {
 		if p.Gone || s.Approved.Is(p.Digest) || slices.ContainsFunc(out, func(c Candidate) bool { return c.Digest == p.Digest }) {
 			continue
 		}
-		signature := f.Signatures[p.Digest]
 		c := Candidate{Image: p.Image, Serial: p.Serial}
-		c.Vouched = c.Vouched || c.Security && signature.Signer != ""
+		c.Vouched = c.Vouched || c.Security && f.Signatures[p.Digest].Signer != ""
 		c.Class, c.Why = classOf(t, s, f, &c.Image)
 		for _, r := range s.RolledBack {
 			if r.Digest == p.Digest {
 				c.Serial = max(c.Serial, r.Serial)
 			}
 		}
-		if signature.Refused != "" {
-			c.Decision = Blocked
-			c.Why += "; " + signature.Refused
-		} else {
-			decide(t, s, &c, now)
-		}
+		decide(t, s, &c, f.Signatures[p.Digest], now)
 		out = append(out, c)
 	}
 	slices.SortStableFunc(out, func(a, b Candidate) int {
@@ -264,14 +258,14 @@ func careRank(c Class) int {
 }
 
 // decide sets the decision of a candidate and extends its reason.
-func decide(t Track, s State, c *Candidate, now time.Time) {
+func decide(t Track, s State, c *Candidate, signature Signature, now time.Time) {
 	approval, given := t.approval(c.Digest)
 	valid := given && approval.Serial >= c.Serial
 	say := func(d Decision, why string) {
 		c.Decision = d
 		c.Why += "; " + why
 	}
-	if why := blocked(t, s, c, approval, valid); why != "" {
+	if why := cmp.Or(signature.Refused, blocked(t, s, c, approval, valid)); why != "" {
 		say(Blocked, why)
 		return
 	}

@@ -238,7 +238,7 @@ func TestBefore(t *testing.T) {
 		t.Error("an approval that is not valid lets a track go backwards")
 	}
 	zero := Candidate{Class: Rebuild, Image: Image{Digest: "c"}, Serial: 0}
-	if decide(x, State{}, &zero, noon); zero.Decision != NeedsApproval {
+	if decide(x, State{}, &zero, Signature{}, noon); zero.Decision != NeedsApproval {
 		t.Errorf("without an approval: %s", zero.Decision)
 	}
 }

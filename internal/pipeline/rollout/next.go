@@ -135,7 +135,11 @@ func (d *Decision) continueNode(in *Input, np model.NodePlan, n Node, stage stri
 	switch stage {
 	case StageFailed:
 		d.Failed++
-		d.addBlockers(failedBlocker(in, np, n))
+		if isLost(&np, &n) {
+			d.addBlockers(lostBlocker(&np, &n))
+		} else {
+			d.addBlockers(failedBlocker(in, np, n))
+		}
 	case StageUndone:
 		d.Failed++
 		d.addBlockers(undoneBlocker(np, n))

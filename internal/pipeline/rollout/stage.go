@@ -329,9 +329,6 @@ func whatFailed(in *Input, np model.NodePlan, n Node) string {
 
 // failedBlocker is the blocker on a node that has failed and is not tried again.
 func failedBlocker(in *Input, np model.NodePlan, n Node) model.Blocker {
-	if isLost(&np, &n) {
-		return lostBlocker(&np, &n)
-	}
 	v := nodeBlocker(n.Name, reasonStepFailed, ": "+whatFailed(in, np, n))
 	v.Waiting = false
 	v.Fix = "see to the cause, then `refit retry` (raise spec.retry by one); the node stays cordoned"

@@ -53,6 +53,12 @@ func pickUntried(in *Input, lines map[string]*line) {
 	}
 }
 
+// mayGoFirst: a worker of a pool without a canary of its own, not one that a person holds.
+func mayGoFirst(in *Input, i int, l *line) bool {
+	held := in.stages[i] == StageWaiting && in.row[i].OnHold
+	return in.Plan.Nodes[i].Role == model.RoleWorker && l.Canary.Value == 0 && !held
+}
+
 // untriedImages are the images that no node has booted, each with the node that goes first: one
 // that has started, else the first that is not held.
 func untriedImages(in *Input, lines map[string]*line) map[string]int {
@@ -63,8 +69,7 @@ func untriedImages(in *Input, lines map[string]*line) map[string]int {
 		case image == "" || stage == StageGone:
 		case stage == StageDone:
 			booted[image] = true
-		case np.Role != model.RoleWorker || lines[np.Pool].Canary.Value != 0 || stage == StageWaiting && in.row[i].OnHold:
-		default:
+		case mayGoFirst(in, i, lines[np.Pool]):
 			if before, known := first[image]; !known || in.stages[before] == StageWaiting && stage != StageWaiting {
 				first[image] = i
 			}
