@@ -8,7 +8,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// A scheme that reads none of the tags is said as such, with what the tags look like.
+// The status names a scheme that reads none of the tags, and the scheme that they look like.
 func TestASchemeThatDoesNotFit(t *testing.T) {
 	w := newTestCluster(t)
 	a := w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1", "latest")
