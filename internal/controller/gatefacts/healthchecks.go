@@ -172,8 +172,8 @@ func refused(o *v1alpha1.CheckedObjects) string {
 	switch {
 	case o.Kind == "Secret":
 		return "a health check reads no Secret"
-	case o.Kind == "ConfigMap" && strings.HasPrefix(o.Namespace, "refit-"):
-		return "a health check reads no ConfigMap of refit's namespaces"
+	case o.Kind == "ConfigMap" && (o.Namespace == "" || strings.HasPrefix(o.Namespace, "refit-")):
+		return "a health check reads no ConfigMap of refit's namespaces: name another namespace"
 	}
 	return ""
 }
