@@ -99,7 +99,7 @@ func TestInventoryOfBundles(t *testing.T) {
 	if err != nil || string(second) != first.out {
 		t.Errorf("another inventory of the same bundles: %v", err)
 	}
-	for _, name := range []string{"registry.example", "keys", "layout", filepath.Base(t.TempDir())} {
+	for _, name := range []string{"registry.example", "keys", "layout", filepath.Dir(t.TempDir())} {
 		if strings.Contains(first.out, name) {
 			t.Errorf("%s is in %s", name, first.out)
 		}
