@@ -221,7 +221,7 @@ type HealthCheck struct {
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.name) && has(self.selector))",message="set name or selector, not both; without either all objects of the kind are checked"
 // +kubebuilder:validation:XValidation:rule="self.kind != 'Secret'",message="a health check reads no Secret: the author of a pool could find out its content"
-// +kubebuilder:validation:XValidation:rule="self.kind != 'ConfigMap' || has(self.__namespace__) && !self.__namespace__.startsWith('refit-') && self.__namespace__ != ''",message="a health check reads no ConfigMap of refit's namespaces, which have files of nodes: name another namespace"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'ConfigMap' || has(self.__namespace__) && !self.__namespace__.startsWith('refit-') && self.__namespace__.size() > 0",message="a health check reads no ConfigMap of refit's namespaces, which have files of nodes: name another namespace"
 type CheckedObjects struct {
 	// APIVersion of the objects, for example apps/v1.
 	// +kubebuilder:validation:MinLength=1
