@@ -28,6 +28,9 @@ import (
 func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
 	st := r.newStatus(w, u)
 	h, err := w.header(u.Spec.Bundle)
+	if errors.Is(err, bundlefiles.ErrPending) && u.Status.Plan != "" && u.Status.ObservedGeneration == u.Generation {
+		return false, nil // a controller that has just started reads it again: the status stays until then
+	}
 	if err != nil {
 		st.verdicts = []model.Blocker{w.noHeader(u, err)}
 		st.phase(pick(st.verdicts[0].Waiting, v1alpha1.PhasePlanning, v1alpha1.PhaseBlocked))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/convert"
@@ -140,6 +141,9 @@ func (r *Reconciler) writeBundles(ctx context.Context, w *fleetSnapshot, approva
 	var errs []error
 	for i := range w.bundles {
 		b := &w.bundles[i]
+		if w.readsAgain(b) {
+			continue
+		}
 		st := w.bundleStatus(b, approvals, media)
 		if equality.Semantic.DeepEqual(b.Status, st) || r.deferProgress(w, b, &st) {
 			continue
@@ -151,6 +155,14 @@ func (r *Reconciler) writeBundles(ctx context.Context, w *fleetSnapshot, approva
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// readsAgain reports whether the header of a bundle that its status describes is being read
+// again, as after a start of the controller. The status stays until then: it says more.
+func (w *fleetSnapshot) readsAgain(b *v1alpha1.Bundle) bool {
+	d := digestOf(b)
+	_, err := w.header(d)
+	return errors.Is(err, bundlefiles.ErrPending) && b.Status.Digest == d && b.Status.Images > 0 && b.Status.ObservedGeneration == b.Generation
 }
 
 // progressEvery is how often mere progress is written: seldom in large clusters.
