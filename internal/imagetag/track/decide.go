@@ -307,7 +307,7 @@ func decideAutomatic(t Track, c *Candidate, now time.Time) (Decision, string) {
 	case !t.permits(c):
 		return NeedsApproval, string(c.Class) + " does not move by itself here (spec.automatic)"
 	case t.Critical && (c.Class != Security || !c.Vouched):
-		return NeedsApproval, "a node needs one of the workloads, and only security rebuilds that an approved bundle confirms move by themselves there"
+		return NeedsApproval, "a node needs one of the workloads, and only security rebuilds that an approved bundle or a signature confirms move by themselves there"
 	case t.Freeze:
 		return Waits, "the track is frozen (spec.freeze)"
 	case now.Sub(c.At) < t.MinAge:
@@ -317,7 +317,7 @@ func decideAutomatic(t Track, c *Candidate, now time.Time) (Decision, string) {
 }
 
 // permits reports whether the track rolls out a class by itself. A security rebuild is also a
-// rebuild; its own class counts only if an approved bundle confirms the label.
+// rebuild; its own class counts only if an approved bundle or a signature confirms the label.
 func (t Track) permits(c *Candidate) bool {
 	if c.Class == Security {
 		return t.Auto[Rebuild] || c.Vouched && t.Auto[Security]
