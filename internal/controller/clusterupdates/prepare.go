@@ -28,13 +28,8 @@ import (
 func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
 	st := r.newStatus(w, u)
 	h, err := w.header(u.Spec.Bundle)
-	if errors.Is(err, bundlefiles.ErrPending) && u.Status.Plan != "" && u.Status.ObservedGeneration == u.Generation {
-		return false, nil // a controller that has just started reads it again: the status stays until then
-	}
 	if err != nil {
-		st.verdicts = []model.Blocker{w.noHeader(u, err)}
-		st.phase(pick(st.verdicts[0].Waiting, v1alpha1.PhasePlanning, v1alpha1.PhaseBlocked))
-		return false, r.write(ctx, st)
+		return false, r.prepareLater(ctx, w, st, err)
 	}
 	in, err := r.planInput(ctx, w, u, h)
 	if err != nil {
@@ -73,6 +68,17 @@ func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha
 		r.rememberStarted(u.UID)
 	}
 	return started, nil
+}
+
+// prepareLater writes the status of an update whose bundle has no header, by the error of reading it.
+// A controller that has just started reads it again: the status of a planned update stays until then.
+func (r *Reconciler) prepareLater(ctx context.Context, w *rolloutSnapshot, st *status, err error) error {
+	if errors.Is(err, bundlefiles.ErrPending) && st.u.Status.Plan != "" && st.u.Status.ObservedGeneration == st.u.Generation {
+		return nil
+	}
+	st.verdicts = []model.Blocker{w.noHeader(st.u, err)}
+	st.phase(pick(st.verdicts[0].Waiting, v1alpha1.PhasePlanning, v1alpha1.PhaseBlocked))
+	return r.write(ctx, st)
 }
 
 // addUnplanned adds verdicts about what the plan does not contain: bundle resources that were
