@@ -148,6 +148,9 @@ func (l *imageLoop) refusedImages(w *desired.State, now time.Time) (keys map[str
 func (l *imageLoop) completeImages(shelf *bundlestore.Shelf, images []signedImage) bool {
 	m := shelf.Bundle().Metadata
 	for _, s := range images {
+		if s.image == nil {
+			return false // the header came after the list of images was made
+		}
 		raw := shelf.ReadSmall(s.image.Digest)
 		if raw == nil {
 			return false

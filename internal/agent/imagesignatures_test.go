@@ -133,3 +133,15 @@ func TestRulesCountForImagesThatAreNotPinnedYet(t *testing.T) {
 		n.reported("still pinned after a restart", held)
 	})
 }
+
+// The header of a bundle may come between two looks of a round: the next round verifies its images.
+func TestAHeaderThatComesWithinARound(t *testing.T) {
+	path, h := mediumWith(t, bundletest.Tiny(), 1)
+	n := newTestNode(t, "n1", 18072, path)
+	approve(t, h, everything(h), n)
+	n.reported("the header is here", held)
+	before := []signedImage{{pinned: everything(h).Images[0]}}
+	if (&imageLoop{}).completeImages(n.agent.library.Shelf(h.Digest), before) {
+		t.Error("an image without its part of the header counts as complete")
+	}
+}
