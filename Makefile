@@ -84,6 +84,7 @@ e2e-deps: deps ## Install what only the long tests need: Chromium and axe-core, 
 e2e: deps e2e-deps build build-failpoint ## The long tables (kills, faults) on real nodes; results go to test/e2e/results
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
 	REFIT_E2E=1 $(GO) test -count 1 -v -run TestStandbyTakesOver ./internal/controller
+	REFIT_E2E=1 $(GO) test -count 1 -v -run TestThousandManagers ./internal/controller/bootimages
 
 .PHONY: test-capi
 test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)

@@ -503,56 +503,6 @@ func TestBundleOfAClusterNeedsRights(t *testing.T) {
 	}
 }
 
-// Memory and requests follow the pages, not the pods.
-func TestThousandsOfPods(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes 2000 pods")
-	}
-	c := newRunningCluster(t)
-	c.cfg.QPS, c.cfg.Burst = 1000, 2000
-	const pods = 2000
-	padding := strings.Repeat("x", 8000)
-	for i := range pods {
-		p := c.pod("default", fmt.Sprintf("p-%04d", i), "a=app:1")
-		p.Annotations = map[string]string{"padding": padding}
-		p.ObjectMeta = ownedBy(p.ObjectMeta, "example.com/v1", "Game", "g")
-		if err := c.client.Create(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	runtime.GC()
-	var before runtime.MemStats
-	runtime.ReadMemStats(&before)
-	peak, done, stopped := before.HeapInuse, make(chan bool), make(chan bool)
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(2 * time.Millisecond):
-				var now runtime.MemStats
-				runtime.ReadMemStats(&now)
-				peak = max(peak, now.HeapInuse)
-			}
-		}
-	}()
-	start := time.Now()
-	images, err := inputs.ReadClusterImages(t.Context(), inputs.ClusterOptions{Config: c.cfg})
-	took := time.Since(start)
-	close(done)
-	<-stopped
-	if err != nil {
-		t.Fatal(err)
-	}
-	grown := int64(peak) - int64(before.HeapInuse)
-	t.Logf("%d objects, %d requests, %v, heap grew by %d bytes", images.Objects, images.Requests, took.Round(time.Millisecond), grown)
-	// Four pages of pods, one each of the other kinds, the groups and kubeadm's settings.
-	if len(images.Refs) != 1 || images.Objects != pods || images.Requests > 14 || grown > 32<<20 {
-		t.Errorf("%d references, %d objects, %d requests, %d bytes", len(images.Refs), images.Objects, images.Requests, grown)
-	}
-}
-
 // fakeAPI answers lists of pods as a test wants, and others with an empty list.
 func fakeAPI(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) *rest.Config {
 	t.Helper()
