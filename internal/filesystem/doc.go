@@ -8,8 +8,9 @@
 //
 // Partitions reads MBR and GPT, since ordinary media have a partition table.
 //
-// NewFAT32 plans a new disk: a partition table and FAT32 with contiguous files. The caller writes the
-// contents, so memory does not grow with them. The disk is readable after the last write only.
+// NewFAT32 and NewExFAT plan a new disk: a partition table and a volume with contiguous files. The
+// caller writes the contents, so memory does not grow with them. The disk is readable after the last
+// write only.
 //
 // Reading is fast: contiguous parts of a file are read in one piece from the medium.
 //

@@ -92,7 +92,18 @@ func parseExFATBoot(b leBytes) (exfatBoot, error) {
 	return p, nil
 }
 
-// checkSum verifies the boot region. Flags and the percentage in use change without a new checksum.
+// exfatBootSum is the checksum of the boot region. Flags and the percentage in use are not in it: they
+// change without a new one.
+func exfatBootSum(region []byte) (sum uint32) {
+	for i, c := range region {
+		if i != 106 && i != 107 && i != 112 {
+			sum = (sum>>1 | sum<<31) + uint32(c)
+		}
+	}
+	return sum
+}
+
+// checkSum verifies the boot region.
 func (p exfatBoot) checkSum(m medium) error {
 	sector := 1 << p.sectorShift
 	region := make(leBytes, exfatBootSectors*sector)
@@ -100,12 +111,7 @@ func (p exfatBoot) checkSum(m medium) error {
 		return err
 	}
 	sums := len(region) - sector
-	var sum uint32
-	for i, c := range region[:sums] {
-		if i != 106 && i != 107 && i != 112 {
-			sum = (sum>>1 | sum<<31) + uint32(c)
-		}
-	}
+	sum := exfatBootSum(region[:sums])
 	for at := sums; at < len(region); at += 4 {
 		if stored := region.u32(at); stored != sum {
 			return fmt.Errorf("boot region: checksum %#08x at byte %d, the region's is %#08x", stored, at, sum)

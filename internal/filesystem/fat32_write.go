@@ -106,11 +106,11 @@ func (f *FAT32) layOut() {
 
 func (f *FAT32) clusterBytes() int64 { return int64(f.cluster) * mbrSector }
 
-// start of the volume's sector in the disk, in bytes.
-func (f *FAT32) at(sector uint32) int64 { return (fat32FirstSector + int64(sector)) * mbrSector }
+// diskOffset is where a sector of the volume is in the disk, in bytes.
+func diskOffset(sector uint32) int64 { return (fat32FirstSector + int64(sector)) * mbrSector }
 
 func (f *FAT32) clusterAt(n uint32) int64 {
-	return f.at(f.reserved+fat32Tables*f.table) + int64(n-2)*f.clusterBytes()
+	return diskOffset(f.reserved+fat32Tables*f.table) + int64(n-2)*f.clusterBytes()
 }
 
 // Offset is where the content of a file starts in the disk, in bytes. It is contiguous.
@@ -119,7 +119,7 @@ func (f *FAT32) Offset(file int) int64 { return f.clusterAt(f.first[file]) }
 // WriteTables writes the root directory and the allocation tables, in order and in pieces.
 func (f *FAT32) WriteTables(w io.WriterAt) error {
 	for t := range uint32(fat32Tables) {
-		if err := f.writeTable(w, f.at(f.reserved+t*f.table)); err != nil {
+		if err := f.writeTable(w, diskOffset(f.reserved+t*f.table)); err != nil {
 			return err
 		}
 	}
@@ -156,13 +156,19 @@ const fatFirstDay = 1<<5 | 1
 const tablePiece = 1 << 20
 
 func (f *FAT32) writeTable(w io.WriterAt, at int64) error {
-	size := int64(f.table) * mbrSector
-	buf := make([]byte, 0, tablePiece)
+	return writePieces(w, at, int64(f.table)*mbrSector, func(b []byte, off int64) {
+		for i := 0; i < len(b); i += 4 {
+			binary.LittleEndian.PutUint32(b[i:], f.entry(uint32(off/4)+uint32(i/4)))
+		}
+	})
+}
+
+// writePieces writes size bytes at a place of the disk, in order. fill makes what starts off bytes after it.
+func writePieces(w io.WriterAt, at, size int64, fill func(b []byte, off int64)) error {
+	buf := make([]byte, min(tablePiece, size))
 	for off := int64(0); off < size; off += int64(len(buf)) {
 		buf = buf[:min(tablePiece, size-off)]
-		for i := 0; i < len(buf); i += 4 {
-			binary.LittleEndian.PutUint32(buf[i:], f.entry(uint32(off/4)+uint32(i/4)))
-		}
+		fill(buf, off)
 		if _, err := w.WriteAt(buf, at+off); err != nil {
 			return err
 		}
@@ -199,11 +205,11 @@ func (f *FAT32) WriteStart(w io.WriterAt) error {
 		sector uint32
 		data   []byte
 	}{{7, info}, {6, boot}, {1, info}, {0, boot}} {
-		if _, err := w.WriteAt(s.data, f.at(s.sector)); err != nil {
+		if _, err := w.WriteAt(s.data, diskOffset(s.sector)); err != nil {
 			return err
 		}
 	}
-	_, err := w.WriteAt(f.partitionTable(), 0)
+	_, err := w.WriteAt(newPartitionTable(fat32Partition, f.serial, f.sectors), 0)
 	return err
 }
 
@@ -245,16 +251,17 @@ func (f *FAT32) infoSector() []byte {
 	return b
 }
 
-func (f *FAT32) partitionTable() []byte {
+// newPartitionTable has one partition, with all sectors from the first multiple of 1 MiB on.
+func newPartitionTable(kind byte, serial, sectors uint32) []byte {
 	b := make([]byte, mbrSector)
 	le := binary.LittleEndian
-	le.PutUint32(b[440:], f.serial)
+	le.PutUint32(b[440:], serial)
 	e := b[mbrEntries : mbrEntries+mbrEntrySize]
 	copy(e[1:], "\xFE\xFF\xFF") // cylinders and heads are not used
-	e[4] = fat32Partition
+	e[4] = kind
 	copy(e[5:], "\xFE\xFF\xFF")
 	le.PutUint32(e[8:], fat32FirstSector)
-	le.PutUint32(e[12:], f.sectors)
+	le.PutUint32(e[12:], sectors)
 	b[510], b[511] = 0x55, 0xAA
 	return b
 }
