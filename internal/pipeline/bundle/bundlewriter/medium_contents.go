@@ -93,7 +93,7 @@ func describeVolume(r io.ReaderAt, size int64) string {
 
 // isBlank reports whether a device has zeros where partition tables and headers of file systems are.
 func isBlank(r io.ReaderAt, size int64) bool {
-	for _, part := range []struct{ at, length int64 }{{0, min(size, fatHead)}, {max(0, size-fatTail), min(size, fatTail)}} {
+	for _, part := range []struct{ at, length int64 }{{0, min(size, clearedHead)}, {max(0, size-clearedTail), min(size, clearedTail)}} {
 		b := make([]byte, part.length)
 		if n, _ := r.ReadAt(b, part.at); n < len(b) || len(bytes.Trim(b, "\x00")) > 0 {
 			return false

@@ -211,7 +211,7 @@ func TestPowerCutsOfAMedium(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = finishFAT32(&cutDisk{f, n}, d)
+		err = finishVolume(&cutDisk{f, n}, d)
 		f.Close()
 		found, listed := bundlereader.ListPath(path)
 		if err == nil {

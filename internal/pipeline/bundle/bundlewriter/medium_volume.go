@@ -20,12 +20,12 @@ import (
 
 const (
 	readmeName = "README.TXT"
-	// fatHead is what is cleared first: partition tables and headers of what was there.
-	fatHead = 1 << 20
-	// fatTail has the copy of a GPT.
-	fatTail = 33 * 512
-	// fatSlack is the room of a new image file next to the bundle.
-	fatSlack = 8 << 20
+	// clearedHead is what is cleared first: partition tables and headers of what was there.
+	clearedHead = 1 << 20
+	// clearedTail has the copy of a GPT.
+	clearedTail = 33 * 512
+	// volumeSlack is the room of a new image file next to the bundle.
+	volumeSlack = 8 << 20
 )
 
 // Readme is what the technician reads on the medium.
@@ -52,12 +52,12 @@ func writeFAT32(ctx context.Context, src, dst string, readme Readme, limit int64
 		return nil, err
 	}
 	defer from.Close()
-	files, err := fatFiles(from.Header(), limit)
+	files, err := mediumFiles(from.Header(), limit)
 	if err != nil {
 		return nil, err
 	}
 	size := from.Header().FileSize()
-	to, err := openMedium(dst, max(filesystem.MinFAT32Disk, size+size/256+fatSlack))
+	to, err := openMedium(dst, max(filesystem.MinFAT32Disk, size+size/256+volumeSlack))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func writeFAT32(ctx context.Context, src, dst string, readme Readme, limit int64
 	if to.Name() != dst {
 		defer os.Remove(to.Name()) // gone if it got its name
 	}
-	w := fatWriter{from: from, to: to, files: files, readme: readme}
+	w := volumeWriter{from: from, to: to, files: files, readme: readme}
 	if err := w.write(ctx, func(done int64) { progress(done, 2*size) }); err != nil {
 		return nil, fmt.Errorf("write %s to %s: %w", src, dst, err)
 	}
@@ -79,46 +79,46 @@ func writeFAT32(ctx context.Context, src, dst string, readme Readme, limit int64
 	return h, renameComplete(to.Name(), dst)
 }
 
-// fatFile is the whole bundle, or a part of it.
-type fatFile struct {
+// mediumFile is the whole bundle, or a part of it.
+type mediumFile struct {
 	name string
 	// part has no digest yet; the whole bundle is a part without a header.
 	part   bundle.Part
 	header int64 // bytes
 }
 
-// fatFiles returns the files of a medium: one, or parts of at most limit bytes.
-func fatFiles(h *bundle.Header, limit int64) ([]fatFile, error) {
+// mediumFiles returns the files of a medium: one, or parts of at most limit bytes.
+func mediumFiles(h *bundle.Header, limit int64) ([]mediumFile, error) {
 	size := h.FileSize()
 	if size <= limit {
-		return []fatFile{{name: fatName(h.Metadata) + ".refit", part: bundle.Part{Length: size}}}, nil
+		return []mediumFile{{name: mediumName(h.Metadata) + ".refit", part: bundle.Part{Length: size}}}, nil
 	}
 	parts, err := bundle.SplitParts(h.Digest, size, (limit-bundle.PartHeaderSize)/bundle.BlockSize*bundle.BlockSize)
 	if err != nil {
 		return nil, &InputError{err}
 	}
-	var out []fatFile
+	var out []mediumFile
 	for _, p := range parts {
-		out = append(out, fatFile{name: partName(fatName(h.Metadata), p), part: p, header: bundle.PartHeaderSize})
+		out = append(out, mediumFile{name: partName(mediumName(h.Metadata), p), part: p, header: bundle.PartHeaderSize})
 	}
 	return out, nil
 }
 
-// disk is what fatWriter writes to; tests record it.
+// disk is what volumeWriter writes to; tests record it.
 type disk interface {
 	io.WriterAt
 	Sync() error
 }
 
-type fatWriter struct {
+type volumeWriter struct {
 	from   *bundlereader.File
 	to     *os.File
-	files  []fatFile
+	files  []mediumFile
 	readme Readme
 }
 
-// fatName is NAME-VERSION, without characters that FAT does not have.
-func fatName(m *bundle.Metadata) string {
+// mediumName is NAME-VERSION, without characters that FAT does not have.
+func mediumName(m *bundle.Metadata) string {
 	clean := strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`"*/:<>?\|`, r) || r < ' ' {
 			return '_'
@@ -128,7 +128,7 @@ func fatName(m *bundle.Metadata) string {
 	return text.Truncate(clean, 120)
 }
 
-func (w *fatWriter) write(ctx context.Context, progress func(int64)) error {
+func (w *volumeWriter) write(ctx context.Context, progress func(int64)) error {
 	total, err := w.diskSize()
 	if err != nil {
 		return err
@@ -156,14 +156,14 @@ func (w *fatWriter) write(ctx context.Context, progress func(int64)) error {
 	if _, err := w.to.WriteAt([]byte(w.readme.text(w.files, h, sum)), d.Offset(len(w.files))); err != nil {
 		return err
 	}
-	if err := finishFAT32(w.to, d); err != nil {
+	if err := finishVolume(w.to, d); err != nil {
 		return err
 	}
 	return fsutil.DropCache(w.to)
 }
 
 // diskSize is the size of the device; a new image file gets the size that it needs.
-func (w *fatWriter) diskSize() (int64, error) {
+func (w *volumeWriter) diskSize() (int64, error) {
 	st, err := w.to.Stat()
 	if err != nil {
 		return 0, err
@@ -172,27 +172,27 @@ func (w *fatWriter) diskSize() (int64, error) {
 		return w.to.Seek(0, io.SeekEnd)
 	}
 	size := w.from.Header().FileSize()
-	total := max(filesystem.MinFAT32Disk, size+size/256+fatSlack)
+	total := max(filesystem.MinFAT32Disk, size+size/256+volumeSlack)
 	return total, w.to.Truncate(total)
 }
 
 // clearDisk removes what was on the disk: nothing of it may be found after an interruption.
 func clearDisk(to disk, total int64) error {
-	if _, err := to.WriteAt(make([]byte, fatHead), 0); err != nil {
+	if _, err := to.WriteAt(make([]byte, clearedHead), 0); err != nil {
 		return err
 	}
-	if _, err := to.WriteAt(make([]byte, fatTail), total-fatTail); err != nil {
+	if _, err := to.WriteAt(make([]byte, clearedTail), total-clearedTail); err != nil {
 		return err
 	}
 	// The boot sector of the partition, which is the first thing after the head.
-	if _, err := to.WriteAt(make([]byte, 64<<10), fatHead); err != nil {
+	if _, err := to.WriteAt(make([]byte, 64<<10), clearedHead); err != nil {
 		return err
 	}
 	return to.Sync()
 }
 
-// finishFAT32 makes the disk readable after the contents are on it.
-func finishFAT32(to disk, d *filesystem.FAT32) error {
+// finishVolume makes the disk readable after the contents are on it.
+func finishVolume(to disk, d *filesystem.FAT32) error {
 	err := d.WriteTables(to)
 	if err == nil {
 		err = to.Sync()
@@ -204,7 +204,7 @@ func finishFAT32(to disk, d *filesystem.FAT32) error {
 }
 
 // copyFile copies in aligned pieces and returns the SHA-256 of what the file has of the bundle.
-func (w *fatWriter) copyFile(ctx context.Context, f fatFile, at int64, progress func(int64)) (sum string, err error) {
+func (w *volumeWriter) copyFile(ctx context.Context, f mediumFile, at int64, progress func(int64)) (sum string, err error) {
 	in, hash := w.from.Unverified(), sha256.New()
 	buf := make([]byte, copySize)
 	for done := int64(0); done < f.part.Length; {
@@ -234,7 +234,7 @@ func (w *fatWriter) copyFile(ctx context.Context, f fatFile, at int64, progress 
 }
 
 // text is README.TXT. Its length does not depend on the sum, which is that of a whole bundle.
-func (r Readme) text(files []fatFile, h *bundle.Header, sum string) string {
+func (r Readme) text(files []mediumFile, h *bundle.Header, sum string) string {
 	m := h.Metadata
 	lines := []string{
 		"This stick updates a Kubernetes cluster with refit.",
