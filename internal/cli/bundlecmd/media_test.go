@@ -125,3 +125,23 @@ func TestWriteAsksBeforeItErases(t *testing.T) {
 	must(t, "bundle", "write", "--yes", "b", dev)
 	must(t, "bundle", "write", "b", dev) // a bundle is written over without a question
 }
+
+// A file system other than a known one is refused, and so is a contact without one.
+func TestWriteMakesReadableMedia(t *testing.T) {
+	site(t)
+	digest := strings.TrimSpace(must(t, "bundle", "create", "--output", "b", "--key", "keys/refit.key", "oci:layout", "payload:kubelet@v1.36.3=kubelet"))
+	for _, kind := range []string{"fat32", "exfat"} {
+		if out := must(t, "bundle", "write", "--filesystem", kind, "--contact", "Site desk", "b", kind+".img"); strings.TrimSpace(out) != digest {
+			t.Errorf("%s: %s", kind, out)
+		}
+		must(t, "bundle", "verify", kind+".img", "--digest", digest)
+	}
+	for _, args := range [][]string{{"--filesystem", "ntfs"}, {"--filesystem", "exFAT"}, {"--contact", "Site desk"}} {
+		if r := refit(t, append([]string{"bundle", "write", "b", "other.img"}, args...)...); r.code != console.ExitUsage || !strings.Contains(r.err, "fat32 or exfat") {
+			t.Errorf("%v: exit %d: %s", args, r.code, r.err)
+		}
+	}
+	if _, err := os.Stat("other.img"); err == nil {
+		t.Error("a refused command wrote something")
+	}
+}

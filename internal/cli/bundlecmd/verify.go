@@ -120,22 +120,15 @@ func newWrite() *cobra.Command {
 a device that is in use (mounted, swap, part of a volume) or too small. It names what else than a bundle the device has, and asks
 before it erases that; --yes answers for scripts.
 
-Without --filesystem the bundle is written raw: nodes read it, other computers do not. With --filesystem fat32 the device gets a
-partition with FAT32, which has the bundle as a file and README.TXT for the technician: what to do, and the SHA-256 of the file. Add
-lines about whom to call with --contact. FAT32 has no files of 4 GiB or more; a larger bundle is written in parts. A device on which
-writing was interrupted has no bundle.`,
+Without --filesystem the bundle is written raw: nodes read it, other computers do not. With --filesystem fat32 or exfat the device
+gets a partition with that file system. It has the bundle as a file, and README.TXT for the technician: what to do, and the SHA-256
+of the file. Add lines about whom to call with --contact. FAT32 has no files of 4 GiB or more; a larger bundle is written in parts.
+exFAT has it as one file. A device on which writing was interrupted has no bundle.`,
 		Args: console.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
-			write := bundlewriter.WriteMedium
-			switch {
-			case kind == "fat32":
-				write = func(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
-					return bundlewriter.WriteFAT32(ctx, src, dst, readme, progress)
-				}
-			case kind != "":
-				return console.UsageErrorf("--filesystem %s: write fat32, or leave it out for a raw device; refit reads exFAT and ext4 too, format these with the tools of your system and copy the file", kind)
-			case len(readme.Contacts) > 0:
-				return console.UsageErrorf("--contact is for --filesystem fat32: a raw device has no README.TXT")
+			write, err := mediumWriter(kind, readme)
+			if err != nil {
+				return err
 			}
 			if err := confirmErase(c, a[1], yes); err != nil {
 				return err
@@ -154,10 +147,28 @@ writing was interrupted has no bundle.`,
 			return printf(c, "%s\n", h.Digest)
 		},
 	}
-	c.Flags().StringVar(&kind, "filesystem", "", "file system of the device: fat32 (default: none, the bundle is written raw)")
+	c.Flags().StringVar(&kind, "filesystem", "", "file system of the device: fat32 or exfat (default: none, the bundle is written raw)")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask before data on the device is erased")
 	c.Flags().StringArrayVar(&readme.Contacts, "contact", nil, "line of README.TXT about whom to call; may be repeated")
 	return c
+}
+
+// mediumWriter is the writer for a value of --filesystem.
+func mediumWriter(kind string, readme bundlewriter.Readme) (func(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error), error) {
+	format := bundlewriter.FAT32()
+	switch {
+	case kind == "" && len(readme.Contacts) > 0:
+		return nil, console.UsageErrorf("--contact is for --filesystem fat32 or exfat: a raw device has no README.TXT")
+	case kind == "":
+		return bundlewriter.WriteMedium, nil
+	case kind == "exfat":
+		format = bundlewriter.ExFAT()
+	case kind != "fat32":
+		return nil, console.UsageErrorf("--filesystem %s: write fat32 or exfat, or leave it out for a raw device; refit reads ext4 too, format it with the tools of your system and copy the file", kind)
+	}
+	return func(ctx context.Context, src, dst string, progress func(done, total int64)) (*bundle.Header, error) {
+		return bundlewriter.WriteVolume(ctx, format, src, dst, readme, progress)
+	}, nil
 }
 
 // confirmErase asks before a device loses anything but a bundle.

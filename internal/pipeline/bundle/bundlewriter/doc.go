@@ -6,7 +6,8 @@
 // controller would refuse are refused here. WriteMedium refuses a device that is in use or
 // too small before it writes anything. It writes the first block last, so that an
 // interrupted copy does not pass for a bundle, and reads the whole copy back from the
-// medium. Repair writes verified bytes over damaged ones and nothing else, in place, so that a kill
+// medium. WriteVolume does the same with a file system that other computers read: the partition
+// table is the last write. Repair writes verified bytes over damaged ones and nothing else, in place, so that a kill
 // at any point leaves no more damage than there was.
 //
 // Inputs: sources (internal/oci), payload files, manifests, options; a bundle and a

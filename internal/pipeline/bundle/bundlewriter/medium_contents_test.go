@@ -40,7 +40,7 @@ func TestDeviceContents(t *testing.T) {
 		}, `FAT32 "PHOTOS", 1 entry`},
 		"refit's own stick": {func(t *testing.T, dev string) {
 			t.Helper()
-			if _, err := WriteFAT32(t.Context(), src, dev, Readme{}, nil); err != nil {
+			if _, err := WriteVolume(t.Context(), FAT32(), src, dev, Readme{}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}, "partition 1 (FAT32 "},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"strings"
 
@@ -34,16 +35,38 @@ type Readme struct {
 	Contacts []string
 }
 
-// WriteFAT32 makes a medium with one FAT32 file system on a block device, or in an image file. It
-// has the bundle as a file and README.TXT, and is read back. A bundle that is larger than a file of
-// FAT32 may be is written in parts. The partition table is written last: until then the medium has
-// no file system and no bundle. It refuses what WriteMedium refuses.
-func WriteFAT32(ctx context.Context, src, dst string, readme Readme, progress func(done, total int64)) (*bundle.Header, error) {
-	return writeFAT32(ctx, src, dst, readme, filesystem.MaxFAT32File, progress)
+// Format is a file system that refit makes on media.
+type Format struct {
+	// maxFile is the size of the largest file, minDisk that of the smallest disk.
+	maxFile, minDisk int64
+	plan             func(size int64, label string, serial uint32, files []filesystem.NewFile) (newVolume, error)
 }
 
-// writeFAT32 writes parts of a bundle with more than limit bytes.
-func writeFAT32(ctx context.Context, src, dst string, readme Readme, limit int64, progress func(done, total int64)) (*bundle.Header, error) {
+// newVolume is a planned disk. Its file system is there after WriteStart.
+type newVolume interface {
+	Offset(file int) int64
+	WriteTables(w io.WriterAt) error
+	WriteStart(w io.WriterAt) error
+}
+
+// FAT32 is read by every computer. A bundle that is larger than its files may be is written in parts.
+func FAT32() Format {
+	return Format{maxFile: filesystem.MaxFAT32File, minDisk: filesystem.MinFAT32Disk, plan: func(size int64, label string, serial uint32, files []filesystem.NewFile) (newVolume, error) {
+		return filesystem.NewFAT32(size, label, serial, files)
+	}}
+}
+
+// ExFAT has a bundle of any size in one file.
+func ExFAT() Format {
+	return Format{maxFile: math.MaxInt64, minDisk: filesystem.MinExFATDisk, plan: func(size int64, label string, serial uint32, files []filesystem.NewFile) (newVolume, error) {
+		return filesystem.NewExFAT(size, label, serial, files)
+	}}
+}
+
+// WriteVolume makes a medium with one file system on a block device, or in an image file. It has the
+// bundle as a file, or in parts, and README.TXT, and is read back. The partition table is written last:
+// until then the medium has no file system and no bundle. It refuses what WriteMedium refuses.
+func WriteVolume(ctx context.Context, format Format, src, dst string, readme Readme, progress func(done, total int64)) (*bundle.Header, error) {
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
@@ -52,12 +75,12 @@ func writeFAT32(ctx context.Context, src, dst string, readme Readme, limit int64
 		return nil, err
 	}
 	defer from.Close()
-	files, err := mediumFiles(from.Header(), limit)
+	size := from.Header().FileSize()
+	files, err := mediumFiles(from.Header(), size, format.maxFile)
 	if err != nil {
 		return nil, err
 	}
-	size := from.Header().FileSize()
-	to, err := openMedium(dst, max(filesystem.MinFAT32Disk, size+size/256+volumeSlack))
+	to, err := openMedium(dst, format.imageSize(size))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +88,7 @@ func writeFAT32(ctx context.Context, src, dst string, readme Readme, limit int64
 	if to.Name() != dst {
 		defer os.Remove(to.Name()) // gone if it got its name
 	}
-	w := volumeWriter{from: from, to: to, files: files, readme: readme}
+	w := volumeWriter{format: format, from: from, to: to, files: files, readme: readme}
 	if err := w.write(ctx, func(done int64) { progress(done, 2*size) }); err != nil {
 		return nil, fmt.Errorf("write %s to %s: %w", src, dst, err)
 	}
@@ -88,8 +111,7 @@ type mediumFile struct {
 }
 
 // mediumFiles returns the files of a medium: one, or parts of at most limit bytes.
-func mediumFiles(h *bundle.Header, limit int64) ([]mediumFile, error) {
-	size := h.FileSize()
+func mediumFiles(h *bundle.Header, size, limit int64) ([]mediumFile, error) {
 	if size <= limit {
 		return []mediumFile{{name: mediumName(h.Metadata) + ".refit", part: bundle.Part{Length: size}}}, nil
 	}
@@ -111,6 +133,7 @@ type disk interface {
 }
 
 type volumeWriter struct {
+	format Format
 	from   *bundlereader.File
 	to     *os.File
 	files  []mediumFile
@@ -140,7 +163,7 @@ func (w *volumeWriter) write(ctx context.Context, progress func(int64)) error {
 		list = append(list, filesystem.NewFile{Name: f.name, Size: f.header + f.part.Length})
 	}
 	list = append(list, filesystem.NewFile{Name: readmeName, Size: int64(len(readme))})
-	d, err := filesystem.NewFAT32(total, "REFIT", crc32.ChecksumIEEE([]byte(h.Digest)), list)
+	d, err := w.format.plan(total, "REFIT", crc32.ChecksumIEEE([]byte(h.Digest)), list)
 	if err != nil {
 		return err
 	}
@@ -171,8 +194,7 @@ func (w *volumeWriter) diskSize() (int64, error) {
 	if !st.Mode().IsRegular() {
 		return w.to.Seek(0, io.SeekEnd)
 	}
-	size := w.from.Header().FileSize()
-	total := max(filesystem.MinFAT32Disk, size+size/256+volumeSlack)
+	total := w.format.imageSize(w.from.Header().FileSize())
 	return total, w.to.Truncate(total)
 }
 
@@ -191,8 +213,13 @@ func clearDisk(to disk, total int64) error {
 	return to.Sync()
 }
 
+// imageSize is the size of a new image file for a bundle, a multiple of 1 MiB.
+func (f Format) imageSize(bundle int64) int64 {
+	return max(f.minDisk, (bundle+bundle/256+volumeSlack)>>20<<20)
+}
+
 // finishVolume makes the disk readable after the contents are on it.
-func finishVolume(to disk, d *filesystem.FAT32) error {
+func finishVolume(to disk, d newVolume) error {
 	err := d.WriteTables(to)
 	if err == nil {
 		err = to.Sync()
