@@ -166,7 +166,8 @@ stick and the expected one.
 The command first compares the bundle with the nodes: platforms, runtimes, the step
 between the Kubernetes versions, and constraints of the bundle (refit bundle create
 --constraint). A bundle that does not fit a node is refused with exit code 3; use
---allow-mismatch to approve it. Of a file, it also shows how many of the images
+--allow-mismatch to approve it. The gate of the update compares the nodes again
+(check constraints). Of a file, it also shows how many of the images
 the nodes have.
 
 With --registry one node fetches the bundle from there, if no stick brings it. Push it

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
 func (s *site) pressure(name string, on corev1.ConditionStatus) {
@@ -40,6 +41,66 @@ func risk(u *v1alpha1.ClusterUpdate) v1alpha1.RiskRecord {
 		return v1alpha1.RiskRecord{}
 	}
 	return u.Status.AcceptedRisks[0]
+}
+
+func (s *site) runtime(name, version string) {
+	s.t.Helper()
+	for range 20 {
+		n := s.node(name)
+		n.Status.NodeInfo.ContainerRuntimeVersion = version
+		if s.admin.Status().Update(context.Background(), n) == nil {
+			return
+		}
+	}
+	s.t.Fatal("the node's status cannot be written")
+}
+
+// A Bundle that refit approve did not compare, since kubectl created it, is compared with the nodes before
+// the update starts. Each node that it is not made for closes the gate until it changes, or a person accepts it.
+func TestConstraintsCloseTheGate(t *testing.T) {
+	s := newSite(t, from)
+	raw := constrained(t, []bundle.Constraint{{Name: "containerd", Min: "2.0.0"}, {Name: "kubernetes", Min: "1.35.4", Max: "1.35.9"}}, "refit-demo", "1.36.3", to, "registry.k8s.io/pause:3.10.2")
+	d := digest(t, raw)
+	s.runtime("n2", "containerd://1.7.24~ds1")
+	s.runtime("n3", "cri-o://1.32.1")
+	s.plugIn("n2", raw)
+	s.approve("expected", d)
+	s.update("u", d, func(u *v1alpha1.ClusterUpdateSpec) { u.Start = v1alpha1.StartManual })
+	u := s.waitUpdate("u", "two nodes do not fit", func(u *v1alpha1.ClusterUpdate) bool { return len(unmet(u)) == 2 })
+	for i, want := range []string{"node n2 runs containerd 1.7.24~ds1; the bundle needs containerd 2.0.0 or later", "node n3 has the runtime cri-o 1.32.1; the bundle needs containerd 2.0.0 or later"} {
+		if b := unmet(u)[i]; b.Message != want || b.Fix == "" {
+			t.Errorf("%+v, want %s and a fix", b, want)
+		}
+	}
+	if answerOf(u, "constraints") != v1alpha1.CheckClosed || u.Status.Phase != v1alpha1.PhaseBlocked || u.Status.PlanDigest == "" {
+		t.Errorf("%s: %+v", u.Status.Phase, u.Status.Checks)
+	}
+	s.runtime("n2", "containerd://2.1.4")
+	u = s.waitUpdate("u", "only n3 does not fit", func(u *v1alpha1.ClusterUpdate) bool { return len(unmet(u)) == 1 })
+	if !strings.HasPrefix(unmet(u)[0].Message, "node n3") {
+		t.Errorf("%+v", unmet(u))
+	}
+	s.change("u", func(c *v1alpha1.ClusterUpdateSpec) {
+		c.AcceptedRisks = []v1alpha1.AcceptedRisk{{Check: "constraints", Reason: "tried with this CRI-O", Until: metav1.NewTime(time.Now().Add(time.Hour))}}
+	})
+	u = s.waitUpdate("u", "a person accepts it", phase(v1alpha1.PhaseReady))
+	if answerOf(u, "constraints") != v1alpha1.CheckAccepted || risk(u).Covers != 1 {
+		t.Errorf("%+v, %+v", u.Status.Checks, u.Status.AcceptedRisks)
+	}
+	s.change("u", func(c *v1alpha1.ClusterUpdateSpec) { c.AcceptedRisks, c.Start = nil, v1alpha1.StartImmediate })
+	s.waitUpdate("u", "nothing starts without it", blocked(v1alpha1.ReasonConstraintNotMet))
+	s.runtime("n3", "containerd://2.1.4")
+	s.waitUpdate("u", "nodes that are updated already are not compared with what they ran before", phase(v1alpha1.PhaseDone))
+}
+
+// unmet are the blockers of nodes that a bundle is not made for.
+func unmet(u *v1alpha1.ClusterUpdate) (out []v1alpha1.Blocker) {
+	for _, b := range u.Status.Blockers {
+		if b.Reason == v1alpha1.ReasonConstraintNotMet {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // A closed gate lists every failing check. An acknowledged risk opens it until the deadline

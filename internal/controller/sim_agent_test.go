@@ -359,9 +359,14 @@ func (a *simAgent) kubelet(ctx context.Context) {
 
 // header makes the header of a bundle of a release with some images.
 func header(t *testing.T, name, version, kubernetes string, images ...string) []byte {
+	return constrained(t, nil, name, version, kubernetes, images...)
+}
+
+// constrained makes the header of a bundle that is made for some nodes only.
+func constrained(t *testing.T, constraints []bundle.Constraint, name, version, kubernetes string, images ...string) []byte {
 	t.Helper()
 	m := &bundle.Metadata{FormatVersion: bundle.FormatVersion, MinRefit: "0.0.1", Name: name, Version: version, KubernetesVersion: kubernetes,
-		Platforms: []string{"linux/amd64"}, ChunkSize: bundle.DefaultChunkSize}
+		Platforms: []string{"linux/amd64"}, Constraints: constraints, ChunkSize: bundle.DefaultChunkSize}
 	var table []byte
 	blob := func(content string) (string, int64, int) {
 		sum := sha256.Sum256([]byte(content))

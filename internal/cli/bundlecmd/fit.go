@@ -94,12 +94,6 @@ func FitCluster(ctx context.Context, c client.Reader, r updateplan.Requires, hea
 }
 
 func (n *fitCount) add(ctx context.Context, c client.Reader, node *corev1.Node) error {
-	info := node.Status.NodeInfo
-	f := updateplan.FitNode{Name: node.Name, Kubelet: info.KubeletVersion}
-	if info.OperatingSystem != "" {
-		f.Platform = info.OperatingSystem + "/" + info.Architecture
-	}
-	f.Runtime, f.RuntimeVersion, _ = strings.Cut(info.ContainerRuntimeVersion, "://")
 	var nu v1alpha1.NodeUpdate
 	controlPlane := rolloutfacts.RunsControlPlane(node, nil)
 	if controlPlane { // there are few of these
@@ -107,10 +101,8 @@ func (n *fitCount) add(ctx context.Context, c client.Reader, node *corev1.Node) 
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
 			return fmt.Errorf("read NodeUpdate %s: %w", node.Name, err)
 		}
-		if o := nu.Status.Observed; o != nil {
-			f.ControlPlaneVersion = o.ControlPlane
-		}
 	}
+	f := rolloutfacts.FitNode(node, &nu)
 	n.nodes = append(n.nodes, f)
 	n.countImages(node, pin.Needs{Platform: f.Platform, ControlPlane: controlPlane})
 	return nil

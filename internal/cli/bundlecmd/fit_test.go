@@ -70,7 +70,7 @@ func TestFitRefusesByTheStatusOfABundle(t *testing.T) {
 		Constraints: []v1alpha1.BundleConstraint{{Name: "kubernetes", Max: "1.36.2"}}}}
 	cp := fitNode("n1", "amd64", "v1.35.4")
 	cp.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
-	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: v1alpha1.NodesNamespace}, Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{ControlPlane: "v1.36.3"}}}
+	nu := &v1alpha1.NodeUpdate{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: v1alpha1.NodesNamespace}, Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{ControlPlane: "v1.36.4"}}}
 	c := fitCluster(t, b, cp, nu, fitNode("n2", "arm64", "v1.33.0"))
 	f, err := FitBundle(t.Context(), c, nil, digest)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 // gateIndex caches the gate's facts of all nodes for an update that is being prepared. A node
@@ -37,6 +38,8 @@ type gateIndex struct {
 	// lists are the nodes' PinLists; edition grows when one of them changes.
 	lists   map[pinListKey]pinnedList
 	edition int
+	// requires is what the bundle asks of nodes, nil without a bundle.
+	requires *updateplan.Requires
 }
 
 // pinListKey identifies a node's pin list and what the node needs of a bundle.
@@ -53,8 +56,9 @@ type pinnedList struct {
 
 // gateKey is what the facts depend on in addition to the nodes.
 type gateKey struct {
-	h       *bundle.Header
-	edition int
+	h        *bundle.Header
+	edition  int
+	rollback bool
 }
 
 // decide evaluates the gate, with its last findings as a cache.
@@ -80,7 +84,7 @@ func (r *Reconciler) gateIndexFor(uid types.UID) *gateIndex {
 func (r *Reconciler) dropUnusedGates() { r.gatesBefore, r.gates = r.gates, nil }
 
 // gateNodes returns the gate's facts of all nodes.
-func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundle.Header, made *plans.Plan, a *gateIndex) ([]*gate.Node, error) {
+func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header, made *plans.Plan, a *gateIndex) ([]*gate.Node, error) {
 	if err := r.rereadLists(ctx, h, a); err != nil {
 		return nil, err
 	}
@@ -88,7 +92,11 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundl
 	if replanned {
 		a.made, a.moves = made, gatefacts.MovesOf(made.Plan)
 	}
-	if a.facts.Under(gateKey{h, a.edition}, w.edition, w.nodes) {
+	if a.requires = nil; u.Spec.Bundle != "" {
+		requires := updateplan.RequiresOf(h.Metadata)
+		requires.Rollback, a.requires = u.Spec.AllowDowngrade, &requires
+	}
+	if a.facts.Under(gateKey{h, a.edition, u.Spec.AllowDowngrade}, w.edition, w.nodes) {
 		a.all = make([]*gate.Node, len(w.nodes))
 	}
 	for i, n := range w.nodes {
@@ -113,7 +121,7 @@ func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, h *bundl
 // stepsDiffer reports whether the plan does something else to a node than when its facts were
 // gathered.
 func (a *gateIndex) stepsDiffer(g *gate.Node, node string) bool {
-	return g.InPlan != inPlan(a.made, node) || g.Drained != a.moves.Drains(node) || !reflect.DeepEqual(g.Needs, a.moves.Needs(node))
+	return g.InPlan != inPlan(a.made, node) || g.Planned != a.made.Planned[node] || g.Drained != a.moves.Drains(node) || !reflect.DeepEqual(g.Needs, a.moves.Needs(node))
 }
 
 func inPlan(made *plans.Plan, node string) bool { return made.Planned[node] || made.NothingToDo() }
@@ -138,13 +146,22 @@ func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *gateI
 // this moment and must not be cached.
 func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, h *bundle.Header, a *gateIndex) (g *gate.Node, transient bool, err error) {
 	n, nu := w.nodes[i], w.reports[i]
-	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Busy: busyWith(n, nu)}
+	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Planned: a.made.Planned[n.Name], Busy: busyWith(n, nu),
+		Misfits: a.misfits(n, nu)}
 	if nu != nil {
 		if err := r.addReport(ctx, w, g, n, nu, h, a); err != nil {
 			return nil, false, err
 		}
 	}
 	return g, a.moves.Node(g, n, nu, w.now), nil
+}
+
+// misfits returns what of a node the bundle is not made for.
+func (a *gateIndex) misfits(n *corev1.Node, nu *v1alpha1.NodeUpdate) []model.Blocker {
+	if a.requires == nil {
+		return nil
+	}
+	return a.requires.Misfits(rolloutfacts.FitNode(n, nu))
 }
 
 // busyWith names the update or track that a node runs steps for or is marked by, empty if none.

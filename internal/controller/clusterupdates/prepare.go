@@ -210,7 +210,7 @@ func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	}
 	a := r.gateIndexFor(u.UID)
 	var err error
-	if in.Nodes, err = r.gateNodes(ctx, w, h, out, a); err != nil {
+	if in.Nodes, err = r.gateNodes(ctx, w, u, h, out, a); err != nil {
 		return in, err
 	}
 	budgets := map[string]int{}

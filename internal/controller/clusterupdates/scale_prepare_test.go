@@ -206,7 +206,7 @@ func disturb(t *rapid.T, s *shelf, w *rolloutSnapshot) {
 	minutes := func(what string, from, to int) time.Duration {
 		return time.Duration(rapid.IntRange(from, to).Draw(t, what)) * time.Minute
 	}
-	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	switch rapid.IntRange(0, 10).Draw(t, "what") {
 	case 0:
 		w.now = w.now.Add(minutes("passes", 0, 90))
 	case 1:
@@ -239,6 +239,8 @@ func disturb(t *rapid.T, s *shelf, w *rolloutSnapshot) {
 		}
 	case 9:
 		node(func(n *corev1.Node) { n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""} })
+	case 10: // its runtime ignores pins
+		node(func(n *corev1.Node) { n.Status.NodeInfo.ContainerRuntimeVersion = "containerd://1.7.2" })
 	}
 }
 

@@ -1,12 +1,14 @@
 package rolloutfacts
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
+	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
 const labelControlPlane = "node-role.kubernetes.io/control-plane"
@@ -21,6 +23,20 @@ func ControlPlane(n *corev1.Node) bool {
 // agent observed an API server's static pod, also on a node without the label. nu may be nil.
 func RunsControlPlane(n *corev1.Node, nu *v1alpha1.NodeUpdate) bool {
 	return ControlPlane(n) || nu != nil && nu.Status.Observed != nil && nu.Status.Observed.ControlPlane != ""
+}
+
+// FitNode converts what decides whether a bundle fits a node. nu may be nil.
+func FitNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.FitNode {
+	info := &n.Status.NodeInfo
+	f := updateplan.FitNode{Name: n.Name, Kubelet: info.KubeletVersion}
+	if info.OperatingSystem != "" {
+		f.Platform = info.OperatingSystem + "/" + info.Architecture
+	}
+	f.Runtime, f.RuntimeVersion, _ = strings.Cut(info.ContainerRuntimeVersion, "://")
+	if nu != nil && nu.Status.Observed != nil {
+		f.ControlPlaneVersion = nu.Status.Observed.ControlPlane
+	}
+	return f
 }
 
 // Ready reports whether a node is Ready, and since when.

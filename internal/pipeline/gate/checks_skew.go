@@ -18,6 +18,15 @@ type Needs struct {
 	Refit string
 }
 
+// misfits are what the bundle's maker asks of a node. A person may know better, and accepts the check;
+// of a node without steps it says nothing.
+func misfits(_ *moment, n *Node) (no, warn blockers) {
+	if n.Planned {
+		no = n.Misfits
+	}
+	return no, nil
+}
+
 // agentVersions compares an agent with the plan before its node is drained: an updater
 // that it does not have would be missed only afterwards.
 func agentVersions(_ *moment, n *Node) *model.Blocker {

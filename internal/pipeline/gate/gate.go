@@ -63,6 +63,7 @@ func Checks() []Check {
 	return []Check{
 		{"bundle-approved", "is the bundle verified and approved?", "nothing unapproved is ever loaded or run", bundleApproved},
 		{"plan", "is every change covered, at a supported distance of versions?", "what no updater can do is not done by accepting it", planComplete},
+		{"constraints", "is the bundle made for every node that it updates?", "", ofNodes("constraints")},
 		{"plan-unchanged", "is the plan the one that was approved?", "the plan that runs is the plan that was shown: check the new plan and approve it", planUnchanged},
 		{"no-other-update", "does no other update move nodes?", "two updates at once would spend each other's budgets", noOtherUpdate},
 		{"space", "is there room for the images, and for snapshots of etcd?", "a full disk stops the node that it is on, and its pins with it", ofNodes("space")},

@@ -62,6 +62,12 @@ func TestChecks(t *testing.T) {
 		"an agent with a long heartbeat interval, as configured": {change: func(in *Input) {
 			in.Nodes[1].Heartbeat, in.Nodes[1].HeartbeatSeconds = now.Add(-SilentAfter(960)), 960
 		}},
+		"a node that the bundle is not made for": {change: func(in *Input) {
+			in.Nodes[1].Planned, in.Nodes[1].Misfits = true, []model.Blocker{{Message: "node n2 runs containerd 1.7.2; the bundle needs containerd 2.0.0 or later", Fix: "update containerd first"}}
+		}, closed: "constraints", message: "node n2 runs containerd 1.7.2; the bundle needs containerd 2.0.0 or later", fix: "update containerd first"},
+		"a node without steps that the bundle is not made for": {change: func(in *Input) {
+			in.Nodes[1].Misfits = []model.Blocker{{Message: "node n2 is linux/arm64"}}
+		}},
 		"an agent without the plan's updater": {change: func(in *Input) {
 			in.Nodes[1].Needs, in.Nodes[1].Agent = &Needs{Updaters: []string{"kubelet", "files"}, Refit: "0.2.0"}, AgentInfo{Version: "0.1.0", Updaters: []string{"kubelet"}}
 		}, closed: "agent-versions", message: "node n2 runs agent 0.1.0, and the plan needs what agents of refit 0.2.0 have: updater files", fix: "refit install --from BUNDLE --ssh n2, with a bundle that has refit 0.2.0"},

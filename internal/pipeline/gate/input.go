@@ -52,6 +52,11 @@ type Node struct {
 	// InPlan is true if the plan moves the node. Others must hold the images
 	// too: the cluster's own pods run everywhere.
 	InPlan bool
+	// Planned is true if the plan has steps for the node. InPlan is also true for all nodes of a plan
+	// without any.
+	Planned bool
+	// Misfits are its platform, runtime and versions that the bundle is not made for.
+	Misfits []model.Blocker
 	// Drained is true if the plan empties the node.
 	Drained bool
 	Ready   bool

@@ -31,7 +31,7 @@ type nodeCheck struct {
 
 // nodeChecks in any order: Checks has the one in which they are read.
 var nodeChecks = []nodeCheck{
-	{"no-other-update", atWork}, {"space", space}, {"agents", warnOutsidePlan(agentHeard)}, {"agent-versions", warnOutsidePlan(agentVersions)}, {"nodes-ready", warnOutsidePlan(nodesReady)}, {"quorum", etcdMember}, {"etcd-space", etcdSpace},
+	{"no-other-update", atWork}, {"space", space}, {"agents", warnOutsidePlan(agentHeard)}, {"agent-versions", warnOutsidePlan(agentVersions)}, {"constraints", misfits}, {"nodes-ready", warnOutsidePlan(nodesReady)}, {"quorum", etcdMember}, {"etcd-space", etcdSpace},
 	{"images-held", warnOutsidePlan(imagesReady)}, {"payloads-held", warnOutsidePlan(payloadsReady)}, {"pressure", warnOutsidePlan(pressure)},
 	{"certificates", certificates}, {"clock", clockSkew}, {"cordons", foreignCordons}, {"drift", nodeDrift}, {"image-pulls", verification},
 }

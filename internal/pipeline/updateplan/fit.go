@@ -11,7 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-// FitNode is what decides whether a bundle fits a node, before the bundle is approved.
+// FitNode is what decides whether a bundle fits a node.
 type FitNode struct {
 	Name string
 	// Kubelet and ControlPlaneVersion run there; empty where unknown.
@@ -27,6 +27,8 @@ type Requires struct {
 	Kubernetes  string
 	Platforms   []string
 	Constraints []bundle.Constraint
+	// Rollback is a step back that a person asked for: an upper bound of Kubernetes does not count.
+	Rollback bool
 }
 
 // RequiresOf reads them from metadata.
@@ -37,8 +39,8 @@ func RequiresOf(m *bundle.Metadata) Requires {
 // pinning are the first versions of the runtimes that respect pins; bundles need not name them.
 var pinning = map[string]string{bundle.ConstraintContainerd: "1.7.3", bundle.ConstraintCRIO: "1.30.0"}
 
-// Fit returns what of each node does not fit a bundle, sorted by node. What is not known of a
-// node does not count against it: the plan and the gate check again.
+// Fit returns what of each node does not fit a bundle, sorted by node, before the bundle is approved.
+// What is not known of a node does not count against it: the plan and the gate check again.
 func Fit(r Requires, nodes []FitNode) []model.Blocker {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b FitNode) int { return cmp.Compare(a.Name, b.Name) })
@@ -46,11 +48,17 @@ func Fit(r Requires, nodes []FitNode) []model.Blocker {
 	var out []model.Blocker
 	for _, n := range nodes {
 		out = append(out, checkSkew(in, Node{Name: n.Name, Kubelet: n.Kubelet, ControlPlaneVersion: n.ControlPlaneVersion})...)
-		out = append(out, r.platform(n)...)
-		out = append(out, r.runtime(n)...)
-		for _, c := range r.Constraints {
-			out = append(out, constraint(c, n)...)
-		}
+		out = append(out, r.Misfits(n)...)
+	}
+	return out
+}
+
+// Misfits returns what of a node does not fit: its platform, its runtime, and the constraints. The plan
+// has the step between the versions.
+func (r Requires) Misfits(n FitNode) []model.Blocker {
+	out := append(r.platform(n), r.runtime(n)...)
+	for _, c := range r.Constraints {
+		out = append(out, r.constraint(c, n)...)
 	}
 	return out
 }
@@ -88,16 +96,19 @@ func (r Requires) runtime(n FitNode) []model.Blocker {
 	return nil
 }
 
-func constraint(c bundle.Constraint, n FitNode) []model.Blocker {
+func (r Requires) constraint(c bundle.Constraint, n FitNode) []model.Blocker {
 	if _, ok := pinning[c.Name]; ok {
 		return nil // runtime has it
 	}
 	if c.Name != bundle.ConstraintKubernetes {
-		return unmet(n, "update refit on this computer, then approve again", "cannot be compared with the constraint %s: this refit does not know it", c)
+		return unmet(n, "update refit, then compare again", "cannot be compared with the constraint %s: this refit does not know it", c)
+	}
+	if r.Rollback {
+		c.Max = ""
 	}
 	for _, v := range []string{n.Kubelet, n.ControlPlaneVersion} {
-		if v == "" {
-			continue
+		if v == "" || same(v, r.Kubernetes) {
+			continue // a part that has the target is not updated from it
 		}
 		if found := outside(c, n, v, !less(v, c.Min) && !less(c.Max, v)); found != nil {
 			return found
