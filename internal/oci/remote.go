@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // Registries opens images in registries, with the credentials of the usual
@@ -26,21 +28,16 @@ type Registries struct {
 
 // NewRegistries prepares access; nothing is connected yet.
 func NewRegistries() (*Registries, error) {
-	p, err := remote.NewPuller(remote.WithAuthFromKeychain(DefaultKeychain), remote.WithUserAgent("refit"))
-	if err != nil {
-		return nil, fmt.Errorf("registry client: %w", err)
-	}
-	return &Registries{puller: p}, nil
+	return NewRegistriesWith(DefaultKeychain, nil)
 }
 
 // NewRegistriesWith is NewRegistries with other credentials and another transport (nil: the
 // usual one).
 func NewRegistriesWith(keys authn.Keychain, over http.RoundTripper) (*Registries, error) {
-	options := []remote.Option{remote.WithAuthFromKeychain(keys), remote.WithUserAgent("refit")}
-	if over != nil {
-		options = append(options, remote.WithTransport(over))
+	if over == nil {
+		over = remote.DefaultTransport
 	}
-	p, err := remote.NewPuller(options...)
+	p, err := remote.NewPuller(remote.WithAuthFromKeychain(keys), remote.WithUserAgent("refit"), remote.WithTransport(outbound.KeepLogins(over)))
 	if err != nil {
 		return nil, fmt.Errorf("registry client: %w", err)
 	}

@@ -8,8 +8,11 @@
 // proxy of the environment may be local: the administrator set it. What a proxy connects
 // to is the proxy's decision, except for such addresses in URLs.
 //
+// Redirects. KeepLogins keeps the logins of a server from those that it redirects to: cloud registries
+// redirect requests for blobs to their storage.
+//
 // Inputs: what is allowed, and the setting that allows it. Outputs: a transport, or the
-// dial function of one. Callers: internal/registry, internal/agent/service,
+// dial function of one. Callers: internal/registry, internal/oci, internal/agent/service,
 // internal/controller/bootstreams, internal/controller/clusterapi/hooks,
 // internal/controller/notifications.
 //

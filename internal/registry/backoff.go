@@ -95,12 +95,16 @@ func (at Place) checkStatus(a *answer, path string) error {
 	return at.failure(InvalidAnswer, fmt.Errorf("it answers with status %d", a.status))
 }
 
+func isDenied(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
 func (at Place) failureForStatus(status int, path string) *Failure {
 	text := fmt.Errorf("it answers with status %d %s", status, http.StatusText(status))
 	switch {
 	case status == http.StatusTooManyRequests:
 		return at.failure(RateLimited, text)
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+	case isDenied(status):
 		return at.failure(Unauthorized, text)
 	case status == http.StatusNotFound && strings.HasPrefix(path, "manifests/"):
 		return at.failure(TagDeleted, fmt.Errorf("it has no %s", strings.TrimPrefix(path, "manifests/")))

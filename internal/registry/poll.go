@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 const (
@@ -58,10 +60,7 @@ type Poller struct {
 
 // NewPoller makes a poller over a transport (nil is the default one), with a clock.
 func NewPoller(over http.RoundTripper, now func() time.Time) *Poller {
-	if over == nil {
-		over = http.DefaultTransport
-	}
-	return &Poller{inner: over, now: now, hosts: map[string]*backoffState{}, conns: map[string]*conn{}, heads: map[string]head{}, lists: map[string]listing{}}
+	return &Poller{inner: outbound.KeepLogins(over), now: now, hosts: map[string]*backoffState{}, conns: map[string]*conn{}, heads: map[string]head{}, lists: map[string]listing{}}
 }
 
 // Place is a repository and the credentials for it.

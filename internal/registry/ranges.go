@@ -88,6 +88,8 @@ func (at Place) checkPart(resp *http.Response, part Part) error {
 		return nil
 	case resp.StatusCode == http.StatusOK:
 		return at.failure(InvalidAnswer, errors.New("it answers no ranges of blobs"))
+	case isDenied(resp.StatusCode) && resp.Request.Response != nil: // a login of the registry would not help
+		return at.failure(Unreachable, fmt.Errorf("%s, to which it redirects, answers with status %d %s", resp.Request.URL.Host, resp.StatusCode, http.StatusText(resp.StatusCode)))
 	case resp.StatusCode == http.StatusNotFound:
 		return at.failure(BlobMissing, fmt.Errorf("it has no blob %s", part.Digest))
 	}

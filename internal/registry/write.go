@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/refit-dev/refit/internal/oci"
+	"github.com/refit-dev/refit/internal/outbound"
 )
 
 // Writer pushes images to registries, checks that they exist, and deletes them. Its
@@ -32,11 +33,10 @@ func NewWriter(keys *Keys, over http.RoundTripper) *Writer {
 	if keys != nil {
 		chain = keys
 	}
-	w := &Writer{options: []remote.Option{remote.WithAuthFromKeychain(chain), remote.WithUserAgent("refit"), remote.WithJobs(1)}}
-	if over != nil {
-		w.options = append(w.options, remote.WithTransport(over))
+	if over == nil {
+		over = remote.DefaultTransport
 	}
-	return w
+	return &Writer{options: []remote.Option{remote.WithAuthFromKeychain(chain), remote.WithUserAgent("refit"), remote.WithJobs(1), remote.WithTransport(outbound.KeepLogins(over))}}
 }
 
 // Resolve returns the credentials of a registry; the client library calls it.

@@ -50,6 +50,15 @@ func logins(t *testing.T, host string) *registry.Keys {
 
 func pushed(t *testing.T, s *registrytest.Server, keys *registry.Keys) *inRegistry {
 	t.Helper()
+	r := newBundle(t, keys)
+	r.server = s
+	r.push(t, s.Addr)
+	return r
+}
+
+// newBundle is on disk, and in no registry yet.
+func newBundle(t *testing.T, keys *registry.Keys) *inRegistry {
+	t.Helper()
 	spec := bundletest.Tiny()
 	for i := range 3 {
 		spec.Payloads = append(spec.Payloads, bundletest.Payload{Name: fmt.Sprint("file.", i), Content: bytes.Repeat([]byte{byte(i), 1, 2, 3, 4, 5, 6}, 5000)})
@@ -58,19 +67,17 @@ func pushed(t *testing.T, s *registrytest.Server, keys *registry.Keys) *inRegist
 	if err := os.WriteFile(path, bundletest.Bytes(t, spec, bundletest.Key(1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &inRegistry{server: s, path: path, keys: keys}
-	r.push(t)
-	return r
+	return &inRegistry{path: path, keys: keys}
 }
 
-func (r *inRegistry) push(t *testing.T) {
+func (r *inRegistry) push(t *testing.T, address string) {
 	t.Helper()
 	f, err := bundlereader.OpenPath(r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	u, images, err := bundlereader.Upload(f, r.server.Ref("site/bundles"), "v1")
+	u, images, err := bundlereader.Upload(f, address+"/site/bundles", "v1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +93,14 @@ func (r *inRegistry) push(t *testing.T) {
 // source is the bundle at addresses, the last one being its reference.
 func (r *inRegistry) source(t *testing.T, keys *registry.Keys, addresses ...string) *Registry {
 	t.Helper()
+	return r.sourceOver(t, outbound.New(outbound.AgentRegistry, "127.0.0.1").Transport(), keys, addresses...)
+}
+
+func (r *inRegistry) sourceOver(t *testing.T, over *http.Transport, keys *registry.Keys, addresses ...string) *Registry {
+	t.Helper()
+	t.Cleanup(over.CloseIdleConnections)
 	conf := RegistryConfig{Bundle: r.header.Digest, Name: "v1", Logins: func() (*registry.Keys, error) { return keys, nil },
-		Transport: outbound.New(outbound.AgentRegistry, "127.0.0.1").Transport(), Retry: 20 * time.Millisecond}
+		Transport: over, Retry: 20 * time.Millisecond}
 	for _, a := range addresses {
 		conf.Places = append(conf.Places, registry.Place{Repository: a + "/site/bundles"})
 	}
@@ -253,7 +266,7 @@ func TestADeletedBlobIsNamed(t *testing.T) {
 	if f := s.Fault(); f == nil || f.Kind != registry.BlobMissing || !strings.Contains(f.Message, gone.Digest) {
 		t.Errorf("%+v", f)
 	}
-	r.push(t)
+	r.push(t, r.server.Addr)
 	if stored, err = fetchFromRegistry(t, s, shelf, time.Minute); err != nil || stored != int64(count) || s.Fault() != nil {
 		t.Errorf("after the push %d of %d chunks, fault %+v: %v", stored, count, s.Fault(), err)
 	}
@@ -314,6 +327,46 @@ func TestARegistryThatLimitsRequests(t *testing.T) {
 	// Two streams may ask at the same moment.
 	if f := s.Fault(); f == nil || f.Kind != registry.RateLimited || !strings.Contains(f.Message, "next try at") || refused.Load() > 2 {
 		t.Errorf("%+v, refused %d times", f, refused.Load())
+	}
+}
+
+// A cloud redirects to its storage: chunks come from there, with ranges, and it gets no login. As long as
+// the storage refuses, the bundle is not there; no message has a signed URL.
+func TestARegistryThatRedirects(t *testing.T) {
+	t.Parallel()
+	for name, tokens := range map[string]bool{"with a password": false, "with a token": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cloud := registrytest.StartCloud(t, tokens)
+			keys, err := registry.ParseKeys(cloud.Keys())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newBundle(t, keys)
+			r.push(t, cloud.Addr)
+			s := r.sourceOver(t, outbound.New(outbound.AgentRegistry, "127.0.0.1", "127.0.0.2").Transport(), keys, cloud.Addr)
+			raw, err := s.Header(t.Context(), r.header.Digest)
+			if err != nil || !bytes.Equal(raw, r.header.Raw) {
+				t.Fatalf("%d bytes of the header: %v", len(raw), err)
+			}
+			shelf := r.shelf(t)
+			if stored, err := fetchFromRegistry(t, s, shelf, time.Minute); err != nil || stored != int64(shelf.Chunks()) {
+				t.Fatalf("%d of %d chunks: %v", stored, shelf.Chunks(), err)
+			}
+			if n, _ := cloud.Blobs(); n == 0 || len(cloud.Leaks()) > 0 {
+				t.Errorf("the storage served %d requests; with a login: %q", n, cloud.Leaks())
+			}
+			cloud.Answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
+			s = r.sourceOver(t, outbound.New(outbound.AgentRegistry, "127.0.0.1", "127.0.0.2").Transport(), keys, cloud.Addr)
+			_, err = s.Header(t.Context(), r.header.Digest)
+			if kindOf(err) != registry.Unreachable || !strings.Contains(err.Error(), cloud.Storage+", to which it redirects") || strings.Contains(err.Error(), registrytest.Signature) {
+				t.Errorf("a storage that refuses: %v", err)
+			}
+			s = r.source(t, keys, cloud.Addr) // 127.0.0.2 is not allowed
+			if _, err = s.Header(t.Context(), r.header.Digest); !errors.Is(err, outbound.ErrLocal) || !strings.Contains(err.Error(), cloud.Storage) {
+				t.Errorf("a redirect into this machine: %v", err)
+			}
+		})
 	}
 }
 

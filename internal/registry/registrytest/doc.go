@@ -6,6 +6,8 @@
 // package, or on another system than Linux, the test is skipped with a message: `make test`
 // installs it.
 //
+// StartCloud is the exception: a registry in this process that redirects requests for blobs.
+//
 // Inputs: a test, images as a few words of content. Outputs: an address,
 // digests, the requests that were served. Callers: tests of internal/registry,
 // internal/cli/tagscmd, internal/controller/imagetracks.

@@ -145,6 +145,13 @@ func testRegistry(t *testing.T, dir string) (host string, blobs *atomic.Int64, f
 	}))
 	t.Cleanup(srv.Close)
 	host = strings.TrimPrefix(srv.URL, "http://")
+	pushLayout(t, dir, host)
+	return host, blobs, fail
+}
+
+// pushLayout pushes the images of a layout to a registry.
+func pushLayout(t *testing.T, dir, host string, options ...remote.Option) {
+	t.Helper()
 	p, err := layout.FromPath(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -166,19 +173,18 @@ func testRegistry(t *testing.T, dir string) (host string, blobs *atomic.Int64, f
 		if d.MediaType.IsIndex() {
 			img, e := idx.ImageIndex(d.Digest)
 			if err = e; err == nil {
-				err = remote.WriteIndex(ref, img)
+				err = remote.WriteIndex(ref, img, options...)
 			}
 		} else {
 			img, e := idx.Image(d.Digest)
 			if err = e; err == nil {
-				err = remote.Write(ref, img)
+				err = remote.Write(ref, img, options...)
 			}
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	return host, blobs, fail
 }
 
 // breakOff sends half of an answer and then breaks the connection.
