@@ -36,6 +36,23 @@ func ownBundle(t *testing.T, archive []byte) (path, digest string) {
 	return path, digest
 }
 
+// copied is a policy as refit install copies it to a host: with its keys, without their files.
+func copied(t *testing.T, policy string) string {
+	t.Helper()
+	text, err := os.ReadFile(policy)
+	if err == nil {
+		text, err = imageproof.EmbedFiles(text, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(policy), name)) })
+	}
+	path := filepath.Join(t.TempDir(), "copy")
+	if err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func policyFile(t *testing.T, images, key string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,15 +90,18 @@ func TestTheFirstInstallationNeedsTheSignaturesOfThePolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := root(t)
 			path, _ := ownBundle(t, tc.archive)
-			o := Options{Places: p, NoStart: true, Printf: discard(t), From: path, ImagePolicy: policyFile(t, tc.images, right.PublicKey())}
+			file := policyFile(t, tc.images, right.PublicKey())
+			o := Options{Places: p, NoStart: true, Printf: discard(t), From: path, ImagePolicy: copied(t, file)}
 			if tc.word == "" {
 				f, err := openBundle(path, "")
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer f.Close()
-				if err := checkImages(o, f, time.Now()); err != nil {
-					t.Error(err)
+				for _, o.ImagePolicy = range []string{file, o.ImagePolicy} {
+					if err := checkImages(o, f, time.Now()); err != nil {
+						t.Error(err)
+					}
 				}
 				return
 			}
@@ -102,6 +122,9 @@ func TestTheFirstInstallationNeedsTheSignaturesOfThePolicy(t *testing.T) {
 
 func TestAnImagePolicyThatCannotBeRead(t *testing.T) {
 	p := root(t)
+	if _, err := Install(t.Context(), Options{Places: p, NoStart: true, Printf: discard(t), ImagePolicy: "p"}); err == nil || !strings.Contains(err.Error(), "--from") {
+		t.Errorf("a policy without a bundle: %v", err)
+	}
 	path, _ := ownBundle(t, nil)
 	for name, text := range map[string]string{"another kind": "apiVersion: v1\nkind: Secret\n", "no YAML": "{", "an unknown field": "apiVersion: " + imageproof.FileVersion + "\nkind: " + imageproof.FileKind + "\nrule: []\n",
 		"a key that is not there": policyWithoutKey} {

@@ -90,6 +90,9 @@ func Install(ctx context.Context, o Options) (Report, error) {
 	if os.Geteuid() != 0 {
 		return r, errors.New("installing the agent needs root: run this with sudo")
 	}
+	if o.ImagePolicy != "" && o.From == "" {
+		return r, errors.New("--image-policy verifies the images that --from loads: name the bundle with --from")
+	}
 	conf := o.Config
 	if o.From != "" {
 		path, err := absolute(o.From)

@@ -1,6 +1,7 @@
 package installcmd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,10 +21,12 @@ import (
 type installer struct{ *inputs.Access }
 
 type installFlags struct {
-	from    string
-	ssh     []string
-	rsh     string
-	timeout time.Duration
+	from string
+	ssh  []string
+	rsh  string
+	// imagePolicy is a file with rules for signatures of images.
+	imagePolicy string
+	timeout     time.Duration
 	// daemonSet installs the agents from pods, where the image can be pulled.
 	daemonSet bool
 	// without has the areas to leave out, areas the same after parsing.
@@ -46,6 +49,10 @@ agent from the bundle to each host and installs it as a host service. A host giv
 as HOST:DEVICE has the stick: the command loads the controller's image from it.
 Without --ssh, run refit-agent install --from DEVICE on the node with the stick, and
 refit-agent install on the others.
+
+With --image-policy each HOST:DEVICE verifies the signatures of refit's own images
+by the rules of a file, before it loads them. The command copies the rules and their
+keys to the host. A host that refuses an image ends the command, and has no agent.
 
 --without leaves out areas that the site does not use, with their kinds, rights,
 policies and controllers. Run the command again without the flag to add them. To
@@ -72,6 +79,7 @@ At the end the command lists nodes without the agent.`,
 	fl.StringVar(&f.from, "from", "", "bundle with refit's image and agent: a file, a device, or an image or device with a file system (PATH#FILE if it has several bundles)")
 	fl.StringSliceVar(&f.ssh, "ssh", nil, "hosts to install the agent on, each HOST or HOST:DEVICE if it has the stick")
 	fl.StringVar(&f.rsh, "rsh", "ssh", "remote shell program with ssh's calling convention: PROGRAM HOST COMMAND")
+	fl.StringVar(&f.imagePolicy, "image-policy", "", "file with rules for signatures (an ImageProofPolicy, as for refit bundle create --verify): each HOST:DEVICE loads no image that it refuses")
 	fl.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait for the controller and the agents")
 	fl.BoolVar(&f.daemonSet, "daemonset", false, "install the agents with a DaemonSet: only if nodes have refit's image or can pull it")
 	fl.StringSliceVar(&f.without, "without", nil, "areas to leave out, of "+strings.Join(areas.Names(), ", "))
@@ -96,8 +104,12 @@ func (o installer) install(ctx context.Context, f installFlags) error {
 	if err != nil {
 		return err
 	}
+	policy, err := readImagePolicy(f.imagePolicy, hosts)
+	if err != nil {
+		return err
+	}
 	for _, h := range hosts {
-		if err := o.installHost(ctx, b, f.rsh, h); err != nil {
+		if err := o.installHost(ctx, b, f.rsh, h, policy); err != nil {
 			return err
 		}
 	}
@@ -142,12 +154,17 @@ func parseHosts(args []string) ([]host, error) {
 // goArch maps `uname -m` to Go's names.
 var goArch = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
 
-// remoteAgent is the path of the copied agent before it installs itself.
-const remoteAgent = "/var/tmp/refit-agent.install"
+// remoteAgent is the path of the copied agent before it installs itself, remotePolicy that of the rules
+// for signatures.
+const (
+	remoteAgent  = "/var/tmp/refit-agent.install"
+	remotePolicy = "/var/tmp/refit-image-policy.install"
+)
 
 // installHost copies the agent from the bundle to a host and lets it install itself.
-// It verifies every byte against the bundle while it reads, and again on the host.
-func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh string, h host) error {
+// It verifies every byte against the bundle while it reads, and again on the host. policy has the rules for
+// signatures, nil for none.
+func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh string, h host, policy []byte) error {
 	sh := remote{program: rsh, host: h.name}
 	machine, err := sh.output(ctx, nil, "uname -m")
 	if err != nil {
@@ -161,19 +178,20 @@ func (o installer) installHost(ctx context.Context, b *bundlereader.File, rsh st
 	if p == nil {
 		return console.WithExit(console.ExitBlocked, fmt.Errorf("host %s: the bundle has no refit-agent for linux/%s; add payload:refit-agent=FILE when creating it", h.name, arch))
 	}
-	want := strings.TrimPrefix(p.Digest, "sha256:")
-	sum, err := sh.output(ctx, b.Blob(p.Blob), "umask 077 && cat > "+remoteAgent+" && chmod 755 "+remoteAgent+" && sha256sum < "+remoteAgent)
-	if err != nil {
+	if err := sh.copyFile(ctx, b.Blob(p.Blob), remoteAgent, "755", p.Digest); err != nil {
 		return fmt.Errorf("copy the agent to host %s: %w", h.name, err)
-	}
-	if got, _, _ := strings.Cut(sum, " "); got != want {
-		return console.WithExit(console.ExitVerification, fmt.Errorf("host %s: the copied agent has sha256:%s, the bundle's header has %s", h.name, got, p.Digest))
 	}
 	cmd := remoteAgent + " install"
 	if h.device != "" {
 		cmd += " --from " + shellQuote(h.device)
 	}
-	if _, err := sh.output(ctx, nil, cmd+" && rm -f "+remoteAgent); err != nil {
+	if h.device != "" && policy != nil {
+		if err := sh.copyFile(ctx, bytes.NewReader(policy), remotePolicy, "644", bundle.DigestOf(policy)); err != nil {
+			return fmt.Errorf("copy the image policy to host %s: %w", h.name, err)
+		}
+		cmd += " --image-policy " + remotePolicy
+	}
+	if _, err := sh.output(ctx, nil, cmd+" && rm -f "+remoteAgent+" "+remotePolicy); err != nil {
 		return fmt.Errorf("install the agent on host %s: %w", h.name, err)
 	}
 	o.Note("%s: agent installed", h.name)
