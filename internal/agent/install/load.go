@@ -44,7 +44,7 @@ func absolute(path string) (string, error) {
 func loadOwnImages(ctx context.Context, o Options, path string, r *Report) (places []string, err error) {
 	f, err := openBundle(path, o.Digest)
 	if err != nil {
-		return nil, err
+		return nil, withoutBase(err)
 	}
 	defer f.Close()
 	if err := f.CheckSize(); err != nil {
@@ -75,6 +75,15 @@ func openBundle(path, digest string) (*bundlereader.File, error) {
 		}
 	}
 	return nil, err
+}
+
+// withoutBase adds to the refusal of a delta what helps on this node: it has no base yet.
+func withoutBase(err error) error {
+	var delta *bundlereader.DeltaError
+	if !errors.As(err, &delta) {
+		return err
+	}
+	return fmt.Errorf("%w. A node without refit has no base for it. If other nodes of the cluster have refit, run refit-agent install without --from: they supply the images", err)
 }
 
 func loadRefitImages(ctx context.Context, o Options, f *bundlereader.File, r *Report) error {

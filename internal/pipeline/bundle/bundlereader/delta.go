@@ -33,7 +33,24 @@ func orDelta(r io.ReaderAt, err error) error {
 	return err
 }
 
-// deltaError is bundle.ErrNotBundle for a delta: it says what to do. It is nil if r is none.
+// DeltaError is bundle.ErrNotBundle for a delta: it says what to do.
+type DeltaError struct {
+	// Base and Target are digests, both empty if the delta is damaged.
+	Base, Target string
+}
+
+func (e *DeltaError) Error() string {
+	base, target := "its base", "the full bundle"
+	if e.Base != "" {
+		base, target = "the bundle "+e.Base, "the bundle "+e.Target
+	}
+	return fmt.Sprintf("%v: it is a delta, which makes %s of %s: run refit bundle restore --base OLD DELTA --output NEW and use NEW", bundle.ErrNotBundle, target, base)
+}
+
+// Unwrap says that it is no bundle.
+func (e *DeltaError) Unwrap() error { return bundle.ErrNotBundle }
+
+// deltaError is a DeltaError, nil if r is no delta.
 func deltaError(r io.ReaderAt) error {
 	if !BeginsDelta(r) {
 		return nil
@@ -42,9 +59,8 @@ func deltaError(r io.ReaderAt) error {
 	n, _ := r.ReadAt(b, 0)
 	lines := strings.SplitN(string(b[:n]), "\n", 3)
 	var names struct{ Base, Target string }
-	base, target := "its base", "the full bundle"
 	if len(lines) > 1 && json.Unmarshal([]byte(lines[1]), &names) == nil && bundle.ValidDigest(names.Base) && bundle.ValidDigest(names.Target) {
-		base, target = "the bundle "+names.Base, "the bundle "+names.Target
+		return &DeltaError{Base: names.Base, Target: names.Target}
 	}
-	return fmt.Errorf("%w: it is a delta, which makes %s of %s: run refit bundle restore --base OLD DELTA --output NEW and use NEW", bundle.ErrNotBundle, target, base)
+	return &DeltaError{}
 }

@@ -1,6 +1,7 @@
 package bundlereader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -125,7 +126,7 @@ type medium struct {
 	// deltas are the delta bundles if keepDeltas is set; else they are problems.
 	keepDeltas bool
 	deltas     []Found
-	// delta says that the medium itself is a delta.
+	// delta says that the medium itself is a delta, or a file on it.
 	delta error
 }
 
@@ -251,6 +252,7 @@ func (m *medium) noWhole(f Found, err error) {
 	if err == nil {
 		if err = deltaError(f.file); err != nil {
 			err = fmt.Errorf("%s: %w", f.name, err)
+			m.delta = cmp.Or(m.delta, err)
 		}
 	}
 	if err != nil {
@@ -322,8 +324,18 @@ func (m *medium) noBundle() error {
 	if len(m.volumes) == 0 && m.delta != nil {
 		return m.delta
 	}
-	return fmt.Errorf("%w: %s", bundle.ErrNotBundle, strings.Join(reasons, "; "))
+	return &noBundleError{text: strings.Join(reasons, "; "), delta: m.delta}
 }
+
+// noBundleError is bundle.ErrNotBundle, and a DeltaError if there is a delta.
+type noBundleError struct {
+	text  string
+	delta error
+}
+
+func (e *noBundleError) Error() string { return bundle.ErrNotBundle.Error() + ": " + e.text }
+
+func (e *noBundleError) Unwrap() []error { return []error{bundle.ErrNotBundle, e.delta} }
 
 func (m *medium) names() string {
 	var names []string
