@@ -1,6 +1,7 @@
 package bootimages_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -113,5 +114,36 @@ func TestKey(t *testing.T) {
 		if diff := cmp.Diff(bootstream.Key{Architecture: "amd64", Platform: "aws", Region: step.want}, k); diff != "" {
 			t.Error(diff)
 		}
+	}
+}
+
+// Which architecture counts: what the object says, then the policy, then that of all nodes. With
+// several architectures and no word of anyone there is no image.
+func TestKeyOfArchitectures(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		object, policy, nodes string
+		objectErr             error
+		want, says            string
+	}{
+		"one architecture in the cluster":       {"", "", "amd64", nil, "amd64", ""},
+		"the policy knows better":               {"", "arm64", "amd64", nil, "arm64", ""},
+		"the object knows best":                 {"arm64", "amd64", "amd64", nil, "arm64", ""},
+		"another spelling":                      {"aarch64", "", "", nil, "arm64", ""},
+		"several, and no one says which":        {"", "", "", nil, "", "the cluster's nodes have several: set architecture in the policy"},
+		"several, and the policy says which":    {"", "arm64", "", nil, "arm64", ""},
+		"one that is not known":                 {"sparc", "", "amd64", nil, "", `architecture "sparc" is not known`},
+		"an object that contradicts itself":     {"amd64", "arm64", "amd64", errors.New("two architectures"), "", "two architectures"},
+		"a policy cannot name what is no known": {"", "vax", "amd64", nil, "", `architecture "vax" is not known`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := asker("aws", nil)
+			a.Facts.Architecture, a.Facts.ArchitectureErr, a.Choice.Architecture, a.Architecture = c.object, c.objectErr, c.policy, c.nodes
+			k, err := a.Key()
+			if c.says == "" && (err != nil || k.Architecture != c.want) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Fatalf("%q %v", k.Architecture, err)
+			}
+		})
 	}
 }

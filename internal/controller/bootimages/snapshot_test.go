@@ -108,6 +108,8 @@ type line struct {
 	// cut the write of this number, from 1; after: when it was done already.
 	cut   int
 	after bool
+	// deny is a part of the paths whose writes the API server refuses, "" for none.
+	deny string
 }
 
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -123,6 +125,9 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if l.cut != 0 && n > l.cut {
 		return nil, errors.New("cut")
+	}
+	if l.deny != "" && strings.Contains(r.URL.Path, l.deny) {
+		return nil, errors.New("refused by a test")
 	}
 	resp, err := l.next.RoundTrip(r)
 	if l.cut == n && l.after && err == nil {
