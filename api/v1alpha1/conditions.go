@@ -194,6 +194,7 @@ const (
 	// Of image tracks.
 	ReasonImageNeedsApproval   = "ImageNeedsApproval"
 	ReasonImageBlocked         = "ImageBlocked"
+	ReasonVersionsSkipped      = "VersionsSkipped"
 	ReasonImageSkewed          = "ImageSkewed"
 	ReasonImagePreloading      = "ImagePreloading"
 	ReasonImageRolling         = "ImageRolling"

@@ -67,6 +67,11 @@ type TrackFollow struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Versions string `json:"versions,omitempty"`
+	// SkipVersions allows a change over minor versions that the repository has in
+	// between. By default a track takes one minor version after the other, of each the
+	// newest tag.
+	// +optional
+	SkipVersions bool `json:"skipVersions,omitempty"`
 }
 
 // TrackTarget selects workloads. The track applies to each of their containers whose

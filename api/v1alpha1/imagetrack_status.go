@@ -57,6 +57,10 @@ type TrackCandidate struct {
 	// Decision and why.
 	Decision string `json:"decision"`
 	Why      string `json:"why"`
+	// Skips are minor versions that the repository has between what runs and this image.
+	// +optional
+	// +listType=atomic
+	Skips []string `json:"skips,omitempty"`
 	// Serial that an approval must name.
 	Serial int64 `json:"serial"`
 	// Since when it is known.
@@ -187,6 +191,11 @@ type ImageTrackStatus struct {
 	// +listType=map
 	// +listMapKey=tag
 	Tags []TrackedTag `json:"tags,omitempty"`
+	// MinorVersions that the repository has above the oldest image in this status, in
+	// ascending order, at most 64. A track takes one after the other.
+	// +optional
+	// +listType=atomic
+	MinorVersions []string `json:"minorVersions,omitempty"`
 	// Upstream is what the repository itself answers for followed tags, where a mirror
 	// answered first and names another image.
 	// +optional

@@ -32,6 +32,7 @@ func (r *Reconciler) listBundles(ctx context.Context, t track.Track, s track.Sta
 		c.addHeader(h, t.Repository)
 	}
 	out := observation{bundle: c.bundle}
+	out.Minors = track.MinorVersions(t, s, c.listed)
 	for _, pointer := range track.Follow(t, s, c.listed) {
 		d := c.digests[pointer]
 		if d == "" {

@@ -17,7 +17,7 @@ var tiers = map[string]imagetag.Tier{v1alpha1.TierShort: imagetag.Short, v1alpha
 
 // trackOf reads a spec; an error is for the person who wrote it.
 func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
-	t := track.Track{Mirrors: spec.Mirrors, Tag: spec.Follow.Tag, Tier: tiers[spec.Follow.Tier], Versions: spec.Follow.Versions,
+	t := track.Track{Mirrors: spec.Mirrors, Tag: spec.Follow.Tag, Tier: tiers[spec.Follow.Tier], Versions: spec.Follow.Versions, SkipVersions: spec.Follow.SkipVersions,
 		MinAge: time.Duration(spec.MinAgeSeconds) * time.Second, Freeze: spec.Freeze, Auto: map[track.Class]bool{}, Refused: map[string]string{}}
 	ref, err := imagetag.ParseRef(spec.Repository)
 	if err != nil {
@@ -71,7 +71,7 @@ func toTime(t time.Time) *metav1.Time {
 
 // stateOf is what a status remembers.
 func stateOf(st *v1alpha1.ImageTrackStatus) track.State {
-	s := track.State{Serial: st.Serial}
+	s := track.State{Serial: st.Serial, Minors: st.MinorVersions}
 	for i := range st.Tags {
 		s.Pointers = append(s.Pointers, track.Pointer{Image: imageOf(&st.Tags[i].TrackedImage), Serial: st.Tags[i].Serial, Gone: st.Tags[i].Deleted})
 	}
@@ -91,6 +91,7 @@ func stateOf(st *v1alpha1.ImageTrackStatus) track.State {
 // remember writes a state into a status.
 func remember(s *track.State, candidates []track.Candidate, st *v1alpha1.ImageTrackStatus) {
 	st.Serial, st.Tags, st.Candidates, st.Approved, st.History, st.RolledBack = s.Serial, nil, nil, nil, nil, nil
+	st.MinorVersions = s.Minors
 	for i := range s.Pointers {
 		p := &s.Pointers[i]
 		st.Tags = append(st.Tags, v1alpha1.TrackedTag{TrackedImage: toImage(&p.Image), Serial: p.Serial, Deleted: p.Gone})
@@ -98,7 +99,7 @@ func remember(s *track.State, candidates []track.Candidate, st *v1alpha1.ImageTr
 	for i := range candidates {
 		c := &candidates[i]
 		st.Candidates = append(st.Candidates, v1alpha1.TrackCandidate{Digest: c.Digest, Tag: c.Tag, LongTag: c.Long, Class: string(c.Class),
-			Decision: string(c.Decision), Why: c.Why, Serial: c.Serial, Since: toTime(c.At)})
+			Decision: string(c.Decision), Why: c.Why, Skips: c.Skips, Serial: c.Serial, Since: toTime(c.At)})
 	}
 	if s.Approved != nil {
 		a := toImage(s.Approved)

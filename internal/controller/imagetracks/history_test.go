@@ -268,3 +268,93 @@ func TestThePullSecret(t *testing.T) {
 		}
 	}
 }
+
+// A track that is behind takes one minor version after the other, also across restarts. The status
+// says which versions a jump would skip, and spec.follow.skipVersions allows it.
+func TestOneMinorVersionAfterTheOther(t *testing.T) {
+	w := newTestCluster(t)
+	push := func(version string) string {
+		return w.reg.Push("shop/app", registrytest.Image{Version: version, Layers: []string{version}}, version+"-rev1-b1.1", version+"-rev1")
+	}
+	push("2.6.0")
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) {
+		s.Targets, s.Automatic, s.Follow, s.DiscoverSeconds = nil, all, v1alpha1.TrackFollow{Tier: v1alpha1.TierIntermediate}, 60
+	})
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected, "2.6.0")
+	push("2.7.0")
+	seven := push("2.7.4")
+	push("2.8.1")
+	nine := push("2.9.0")
+
+	t.Log("the next version is not allowed: nothing moves")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Refused = []v1alpha1.TrackRefusal{{Digest: seven, Reason: "slow"}} })
+	w.nextPoll()
+	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonImageBlocked, "2.7.4")
+	if c := o.Status.Candidates[0]; c.LongTag != "2.9.0-rev1-b1.1" || c.Decision != v1alpha1.DecisionBlocked || fmt.Sprint(c.Skips) != "[2.7 2.8]" {
+		t.Fatalf("%+v", c)
+	}
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Refused, s.Follow.Versions = nil, "~2.6 || >=2.9" })
+	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonVersionsSkipped, "2.7, 2.8", "spec.follow.skipVersions")
+	w.nextPoll()
+	w.api.takeCounts()
+	w.reconcile("app")
+	if _, writes := w.api.takeCounts(); len(writes) > 0 {
+		t.Fatalf("nothing was new, and it wrote: %v", writes)
+	}
+
+	t.Log("step by step")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Follow.Versions = "" })
+	for _, want := range []string{"2.7.4-rev1-b1.1", "2.8.1-rev1-b1.1", "2.9.0-rev1-b1.1"} {
+		w.restart()
+		w.nextPoll()
+		if o = w.reconcile("app"); o.Status.Approved.LongTag != want {
+			t.Fatalf("it takes %s, want %s; %+v", o.Status.Approved.LongTag, want, o.Status.Candidates)
+		}
+	}
+	if o.Status.Approved.Digest != nine || len(o.Status.Releases) != 4 {
+		t.Fatalf("%+v", o.Status.Releases)
+	}
+
+	t.Log("a jump that the spec allows")
+	push("2.10.0")
+	push("2.11.0")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) { s.Follow.SkipVersions = true })
+	w.nextPoll()
+	if o = w.reconcile("app"); o.Status.Approved.LongTag != "2.11.0-rev1-b1.1" {
+		t.Fatalf("%+v", o.Status.Candidates)
+	}
+
+	t.Log("an image names its own long tag: no listing is needed")
+	labelled := func(version, says string) string {
+		return w.reg.Push("shop/app", registrytest.Image{Version: version, Layers: []string{version, says}, Labels: map[string]string{"org.opensuse.reference": w.reg.Ref("shop/app:" + says)}},
+			version+"-rev1-b2.1", version+"-rev1")
+	}
+	labelled("2.12.0", "2.12.0-rev1-b2.1")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
+		s.Follow = v1alpha1.TrackFollow{Tag: "2.12.0-rev1", SkipVersions: true}
+	})
+	w.asked.set(func(r *http.Request) *http.Response {
+		if strings.HasSuffix(r.URL.Path, "/tags/list") {
+			return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}
+		}
+		return nil
+	})
+	w.restart()
+	w.nextPoll()
+	if o = w.reconcile("app"); o.Status.PollError != nil || o.Status.Approved.LongTag != "2.12.0-rev1-b2.1" {
+		t.Fatalf("%+v %+v", o.Status.PollError, o.Status.Approved)
+	}
+	w.asked.set(nil)
+
+	t.Log("it names the tag of another image: that is not believed")
+	labelled("2.13.0", "2.12.0-rev1-b2.1")
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
+		s.Follow = v1alpha1.TrackFollow{Tag: "2.13.0-rev1", SkipVersions: true}
+	})
+	w.nextPoll()
+	if o = w.reconcile("app"); o.Status.Approved.LongTag != "2.13.0-rev1-b2.1" {
+		t.Fatalf("%+v", o.Status.Approved)
+	}
+}

@@ -140,11 +140,12 @@ func (a *asker) pollTags(ctx context.Context, running []string) (observation, er
 // followedTags are the tags to ask for. If there are none, out says why.
 func (a *asker) followedTags(ctx context.Context, out *observation) (followed []string, err error) {
 	var listed []string
-	if a.t.Tag == "" {
+	if a.t.Tag == "" || track.LeavesMinor(a.t, a.s) {
 		if listed, err = a.Tags(ctx, a.at, time.Duration(a.spec.DiscoverSeconds)*time.Second); err != nil {
 			return nil, err
 		}
 	}
+	out.Minors = track.MinorVersions(a.t, a.s, listed)
 	if followed = track.Follow(a.t, a.s, listed); len(followed) == 0 {
 		out.unfollowed, out.unfit = track.Unfollowed(a.t, listed)
 	}

@@ -132,8 +132,17 @@ func (l *turn) rowsIn(state string) string {
 // summarizeCandidates is the summary when the targets are as approved, or none is approved.
 func (l *turn) summarizeCandidates() summary {
 	settled := l.state.Approved != nil && l.rowsIn(track.Waiting) == ""
-	for _, c := range l.status.Candidates {
+	// What skips versions comes last: the step before it is what a person can decide.
+	steps := slices.Clone(l.status.Candidates)
+	slices.SortStableFunc(steps, func(a, b v1alpha1.TrackCandidate) int { return min(len(a.Skips), 1) - min(len(b.Skips), 1) })
+	for _, c := range steps {
 		text := fmt.Sprintf("%s of class %s: %s", name(c), c.Class, c.Why)
+		if len(c.Skips) > 0 {
+			if len(steps[0].Skips) > 0 {
+				return summary{settled, v1alpha1.ReasonVersionsSkipped, text, true}
+			}
+			break
+		}
 		switch c.Decision {
 		case v1alpha1.DecisionApproval:
 			return summary{settled, v1alpha1.ReasonImageNeedsApproval, text, !settled}

@@ -41,7 +41,7 @@ func Observe(s State, l Observation, now time.Time) State {
 		}
 	}
 	slices.SortFunc(next, func(a, b Pointer) int { return cmp.Compare(a.Tag, b.Tag) })
-	s.Pointers = next
+	s.Pointers, s.Minors = next, l.Minors
 	return s
 }
 
@@ -204,6 +204,9 @@ func candidates(t Track, s State, f Found, now time.Time) []Candidate {
 		c := Candidate{Image: p.Image, Serial: p.Serial}
 		c.Vouched = c.Vouched || c.Security && f.Signatures[p.Digest].Signer != ""
 		c.Class, c.Why = classOf(t, s, f, &c.Image)
+		if c.Class == NewVersion {
+			c.Skips = skippedMinors(t, s, f, &c.Image)
+		}
 		for _, r := range s.RolledBack {
 			if r.Digest == p.Digest {
 				c.Serial = max(c.Serial, r.Serial)
@@ -289,6 +292,8 @@ func blocked(t Track, s State, c *Candidate, approval Approval, valid bool) stri
 		return fmt.Sprintf("refused: %s (take it out of spec.refused to allow it)", or(reason, "no reason given"))
 	case c.Class == TagVersionMismatch:
 		return "no approval helps: the publisher must push it under the tag of its version"
+	case len(c.Skips) > 0:
+		return describeSkipped(c.Skips)
 	case s.wasRolledBack(c.Digest) && !valid:
 		return "it was rolled back; it stays refused until a newer image appears, or until refit tags approve names it again"
 	case c.Class != Backwards && c.Class != Unordered, valid && approval.AnyOrder:

@@ -11,8 +11,8 @@ import (
 )
 
 // Follow returns the tags to resolve. For a single tag it is that tag, and listed may be empty.
-// For a tier it is the approved image's tag, the newest tag of its application version, and the
-// newest of all in range. listed are the repository's tags.
+// For a tier it is the approved image's tag, the newest tag of its application version, the newest
+// of the next minor version, and the newest of all in range. listed are the repository's tags.
 func Follow(t Track, s State, listed []string) []string {
 	if t.Tag != "" {
 		return []string{t.Tag}
@@ -35,6 +35,7 @@ func Follow(t Track, s State, listed []string) []string {
 		add(s.Approved.Tag)
 		add(newestTag(all, func(p imagetag.Tag) bool { return p.Variant == current.Variant && p.App == current.App }))
 	}
+	add(newestTag(all, nextMinor(t, s, all)))
 	add(newestTag(all, func(p imagetag.Tag) bool { return p.Variant == current.Variant }))
 	return out
 }

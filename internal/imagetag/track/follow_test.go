@@ -1,7 +1,9 @@
 package track
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -53,5 +55,87 @@ func TestLongTags(t *testing.T) {
 		if d := cmp.Diff(want, LongTags(x, pointer, published)); d != "" {
 			t.Errorf("%s: %s", pointer, d)
 		}
+	}
+}
+
+// stepTrack follows the newest intermediate tag and takes new versions by itself.
+func stepTrack() Track {
+	return Track{Repository: "r.example/app", Scheme: scheme("rev:alpine"), Tier: imagetag.Intermediate, Auto: map[Class]bool{NewVersion: true, ImageFix: true}}
+}
+
+// A track that is three minor versions behind takes them one after the other, of each the newest,
+// and not the fixes in between.
+func TestMinorVersionsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	listed := []string{"2.6.0-rev1", "2.6.5-rev1", "2.7.0-rev1", "2.7.3-rev1", "2.8.0-rc.1-rev1", "2.8.1-rev1", "2.10.0-rev2", "2.9.0-alpine-rev1", "2.9.0", "latest"}
+	for name, c := range map[string]struct {
+		change func(*Track)
+		want   []string
+		// says is a part of why the newest is blocked at the end, "" if it is not.
+		says string
+	}{
+		"by default":              {func(*Track) {}, []string{"2.7.3-rev1", "2.8.1-rev1", "2.10.0-rev2"}, ""},
+		"where a jump is allowed": {func(x *Track) { x.SkipVersions = true }, []string{"2.10.0-rev2"}, ""},
+		"a range leaves one out":  {func(x *Track) { x.Versions = "~2.7 || ~2.10" }, []string{"2.7.3-rev1"}, "skip 2.8"},
+		"a range begins later":    {func(x *Track) { x.Versions = ">=2.8" }, nil, "skip 2.7, which"},
+		"the step was refused":    {func(x *Track) { x.Refused = map[string]string{d("2.7.3-rev1"): "breaks"} }, nil, "skip 2.7, 2.8"},
+		"an approval is no jump": {func(x *Track) {
+			x.Auto, x.Approvals = nil, []Approval{{Digest: d("2.10.0-rev2"), Serial: 99, AnyOrder: true}}
+		}, nil, "skip 2.7, 2.8"},
+		"it moves to one far tag":  {func(x *Track) { x.Tier, x.Tag = "", "2.10.0-rev2" }, nil, "skip 2.7, 2.8"},
+		"to the tag that is next":  {func(x *Track) { x.Tier, x.Tag = "", "2.7.0-rev1" }, []string{"2.7.0-rev1"}, ""},
+		"dates are no versions":    {func(x *Track) { x.Scheme = scheme("date") }, nil, ""},
+		"of another variant":       {func(x *Track) { x.Versions = "~2.9" }, nil, ""},
+		"fixes of what runs first": {func(x *Track) { x.Versions = "~2.6" }, []string{"2.6.5-rev1"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := stepTrack()
+			c.change(&x)
+			s := runs(Image{Digest: d("2.6.0-rev1"), Tag: "2.6.0-rev1"})
+			var got []string
+			var left []Candidate
+			for range 6 {
+				l := Observation{Minors: MinorVersions(x, s, listed)}
+				for _, tag := range Follow(x, s, listed) {
+					l.Images = append(l.Images, Image{Digest: d(tag), Tag: tag})
+				}
+				before := s.Approved.Tag
+				s, left = Decide(x, Observe(s, l, noon), Found{}, noon)
+				if s.Approved.Tag != before {
+					got = append(got, s.Approved.Tag)
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Fatal(diff)
+			}
+			says := ""
+			for _, x := range left {
+				if len(x.Skips) > 0 && x.Decision == Blocked {
+					says = x.Why
+				}
+			}
+			if !strings.Contains(says, c.says) || (c.says == "") != (says == "") {
+				t.Fatalf("%+v", left)
+			}
+		})
+	}
+}
+
+// After a rollback the versions between are still known, although no poll was made since.
+func TestNoJumpAfterARollback(t *testing.T) {
+	t.Parallel()
+	listed := []string{"2.6.0-rev1", "2.7.0-rev1", "2.8.0-rev1"}
+	x := stepTrack()
+	old, mid := Image{Digest: d("6"), Tag: "2.6.0-rev1"}, Image{Digest: d("7"), Tag: "2.7.0-rev1"}
+	s := runs(mid)
+	s.History = []Image{old}
+	x.MinAge = time.Hour
+	s = Observe(s, Observation{Images: []Image{mid, {Digest: d("8"), Tag: "2.8.0-rev1"}}, Minors: MinorVersions(x, s, listed)}, noon)
+	x.Refused = map[string]string{d("7"): "breaks"}
+	s, _ = Decide(x, s, Found{}, noon)
+	s, left := Decide(x, s, Found{}, noon.Add(2*time.Hour))
+	if s.Approved.Tag != "2.6.0-rev1" || len(left) != 2 || len(left[0].Skips) != 1 {
+		t.Fatalf("it runs %s: %+v", s.Approved.Tag, left)
 	}
 }

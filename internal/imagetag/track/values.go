@@ -87,6 +87,8 @@ type Track struct {
 	Tag      string
 	Tier     imagetag.Tier
 	Versions string
+	// SkipVersions allows a change over minor versions that the repository has in between.
+	SkipVersions bool
 	// Auto are the classes that move by themselves, from MinAge after they were
 	// first seen.
 	Auto   map[Class]bool
@@ -114,6 +116,8 @@ type Observation struct {
 	Images []Image
 	// Gone are followed tags that are not there.
 	Gone []string
+	// Minors are the minor versions that the repository has: see MinorVersions.
+	Minors []string
 }
 
 // Pointer is a followed tag in the State.
@@ -136,6 +140,8 @@ type State struct {
 	// Serial counts tags that moved and roll-backs.
 	Serial   int64
 	Pointers []Pointer
+	// Minors are the minor versions that the repository has, in ascending order.
+	Minors   []string
 	Approved *Image
 	// History of what was approved before, the latest first.
 	History    []Image
@@ -175,6 +181,8 @@ type Candidate struct {
 	Class    Class
 	Decision Decision
 	Why      string
+	// Skips are minor versions between what runs and the image.
+	Skips []string
 	// Serial that an approval must have.
 	Serial int64
 }
