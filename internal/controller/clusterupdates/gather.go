@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -73,7 +72,7 @@ func (r *Reconciler) gather(ctx context.Context) (*rolloutSnapshot, error) {
 		return a.Name < b.Name
 	})
 	r.large = queue.ThrottleInterval(len(w.nodes)) > 0
-	w.poolsOf = poolMatcher(w.pools)
+	w.poolsOf = rolloutfacts.PoolMatcher(w.pools)
 	w.header = func(d string) (*bundle.Header, error) {
 		if d == "" {
 			return noBundle, nil
@@ -102,27 +101,6 @@ func (w *rolloutSnapshot) ownLists() {
 
 // noBundle is the header of an update without a bundle.
 var noBundle = &bundle.Header{Metadata: &bundle.Metadata{}}
-
-// poolMatcher returns a function that names the pools whose selector matches a node.
-func poolMatcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
-	selectors := make([]labels.Selector, len(pools))
-	for i := range pools {
-		s, err := metav1.LabelSelectorAsSelector(&pools[i].Spec.NodeSelector)
-		if err != nil {
-			s = labels.Nothing()
-		}
-		selectors[i] = s
-	}
-	return func(n *corev1.Node) []string {
-		var out []string
-		for i, s := range selectors {
-			if s.Matches(labels.Set(n.Labels)) {
-				out = append(out, pools[i].Name)
-			}
-		}
-		return out
-	}
-}
 
 // poolsKey identifies the pools and their selectors; it changes with any of them.
 func poolsKey(pools []v1alpha1.UpdatePool) string {

@@ -25,6 +25,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/gatefacts"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/controller/plans"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
@@ -108,7 +109,7 @@ func preparing(t testing.TB, nodes int) (*Reconciler, *rolloutSnapshot, *v1alpha
 		}
 		w.nodes, w.reports = append(w.nodes, n), append(w.reports, nu)
 	}
-	w.poolsOf = poolMatcher(w.pools)
+	w.poolsOf = rolloutfacts.PoolMatcher(w.pools)
 	w.header = func(string) (*bundle.Header, error) { return h, nil }
 	return r, w, &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u", UID: "u"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest}}
 }

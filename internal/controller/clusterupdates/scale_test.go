@@ -55,7 +55,7 @@ func largeSnapshot(nodes, budget int) (*rolloutSnapshot, *v1alpha1.ClusterUpdate
 		w.reports = append(w.reports, nu)
 		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: name, Pool: "workers", Role: model.RoleWorker, From: "v1.35.4", To: "v1.36.3", Steps: steps})
 	}
-	w.poolsOf = poolMatcher(w.pools)
+	w.poolsOf = rolloutfacts.PoolMatcher(w.pools)
 	return w, u, plan
 }
 
@@ -112,7 +112,7 @@ func TestDecisionFromMemoryIsTheDecision(t *testing.T) {
 		t.Errorf("a node that is done is not seen: %+v", again.Actions)
 	}
 	fresh := &Reconciler{}
-	w.poolsOf = func(n *corev1.Node) []string { return poolMatcher(w.pools)(n) }
+	w.poolsOf = func(n *corev1.Node) []string { return rolloutfacts.PoolMatcher(w.pools)(n) }
 	if d := decideLarge(t, fresh, w, u, plan); d.Done != again.Done || len(d.Current) != len(again.Current) || len(d.Blockers) != len(again.Blockers) {
 		t.Errorf("from scratch %d done, %d current, %d verdicts; from memory %d, %d, %d", d.Done, len(d.Current), len(d.Blockers), again.Done, len(again.Current), len(again.Blockers))
 	}

@@ -52,6 +52,9 @@ func (r *Reconciler) act(ctx context.Context, l *turn) error {
 // decide what is next, and write it down.
 func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	propose := l.o.Spec.Mode != v1alpha1.ModeWrite
+	if err := r.describeBatches(ctx, l); err != nil {
+		return err
+	}
 	l.applyWindows()
 	list, err := r.targetsOf(ctx, l, propose)
 	if err != nil {

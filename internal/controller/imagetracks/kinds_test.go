@@ -101,6 +101,66 @@ func TestOnDeleteGoesThroughTheEvictionAPI(t *testing.T) {
 		}
 	}
 	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
+
+	t.Log("a DaemonSet: as many at once as its pool's budget, one without a pool")
+	w.readyNodes()
+	agents := map[string]string{"app": "agent"}
+	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "agent"}, Spec: appsv1.DaemonSetSpec{
+		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
+		Selector:       &metav1.LabelSelector{MatchLabels: agents}, Template: podTemplate("agent", pinned)}}
+	w.create(ds)
+	available := func(n int32) {
+		w.must(w.admin.Get(ctx, client.ObjectKeyFromObject(ds), ds))
+		ds.Status = appsv1.DaemonSetStatus{ObservedGeneration: ds.Generation, DesiredNumberScheduled: 3, NumberAvailable: n, NumberReady: n}
+		w.must(w.admin.Status().Update(ctx, ds))
+	}
+	agent := func(node, image string) {
+		w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "agent-" + node, Labels: agents},
+			Spec:   corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "app", Image: image}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}})
+	}
+	replace := func(node string) {
+		zero := int64(0)
+		w.must(w.admin.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "agent-" + node}}, &client.DeleteOptions{GracePeriodSeconds: &zero}))
+		agent(node, pinned)
+	}
+	for _, n := range []string{"n1", "n2", "n3"} { // n1 is of the control plane
+		agent(n, w.reg.Ref("shop/app:2.6.2-rev1"))
+	}
+	available(3)
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
+		s.Targets = []v1alpha1.TrackTarget{{Kind: "DaemonSet", Namespace: "shop", Name: "agent"}}
+	})
+	names = []string{"agent-n1", "agent-n2", "agent-n3"}
+	expect := func(when, want string) {
+		t.Helper()
+		for range 2 { // the status of the DaemonSet still calls all available
+			w.reconcile("app")
+		}
+		if got := strings.Join(leaving(), " "); got != want {
+			t.Fatalf("%s: %s leave, want %s", when, got, want)
+		}
+	}
+	expect("no pool", "agent-n1")
+	pool := &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Spec: v1alpha1.UpdatePoolSpec{MaxUnavailable: &two,
+		NodeSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "node-role.kubernetes.io/control-plane", Operator: metav1.LabelSelectorOpDoesNotExist}}}}}
+	w.create(pool)
+	cordon := func(is bool) {
+		var n corev1.Node
+		w.must(w.admin.Get(ctx, client.ObjectKey{Name: "n2"}, &n))
+		n.Spec.Unschedulable = is
+		w.must(w.admin.Update(ctx, &n))
+	}
+	cordon(true)
+	expect("a cordoned node takes one of the budget", "agent-n1")
+	cordon(false)
+	expect("the pool allows two", "agent-n1 agent-n2")
+	replace("n1")
+	expect("one is back", "agent-n2 agent-n3")
+	replace("n2")
+	replace("n3")
+	available(3)
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 }
 
 // Spec 2.5: what a GitOps tool owns is proposed, with the whole patch; a CronJob has

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -47,6 +49,27 @@ func Pools(pools []v1alpha1.UpdatePool, nodes []*corev1.Node, poolsOf func(*core
 		out[p.Name] = p
 	}
 	return out
+}
+
+// PoolMatcher returns a function that names the pools whose selector matches a node.
+func PoolMatcher(pools []v1alpha1.UpdatePool) func(*corev1.Node) []string {
+	selectors := make([]labels.Selector, len(pools))
+	for i := range pools {
+		s, err := metav1.LabelSelectorAsSelector(&pools[i].Spec.NodeSelector)
+		if err != nil {
+			s = labels.Nothing()
+		}
+		selectors[i] = s
+	}
+	return func(n *corev1.Node) []string {
+		var out []string
+		for i, s := range selectors {
+			if s.Matches(labels.Set(n.Labels)) {
+				out = append(out, pools[i].Name)
+			}
+		}
+		return out
+	}
 }
 
 // Unavailable reports whether a node is cordoned, not Ready, or being updated.

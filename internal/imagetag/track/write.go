@@ -67,6 +67,12 @@ type Target struct {
 	OnDelete bool
 	Old      []string
 	Budgets  []Budget
+	// Down is how many of its pods are missing, leaving or not ready; Observed: its
+	// controller has seen its template. Batch is how many may be down at once while an
+	// old pod is replaced, by the pod's name: the budget of the pool of its node.
+	Down     int
+	Observed bool
+	Batch    map[string]int
 	// Settled: what its template says runs and is ready; else Progress says how far.
 	Settled  bool
 	Progress string
@@ -247,25 +253,43 @@ func (r *roll) rolledState(w *Target, i int) (state, message string) {
 		return Waiting, "it is the turn of " + r.busy
 	}
 	r.busy = w.Key()
-	if w.OnDelete && w.Settled {
-		return Rolling, r.evictNext(w, i)
+	if pod := w.nextOld(); pod != "" {
+		return Rolling, r.evictNext(w, i, pod)
 	}
 	return Rolling, w.Progress
 }
 
-// evictNext the next pod of a target that replaces only what goes; the Eviction API
+// nextOld is the old pod that may go now, "" for none. Without a budget of a pool the pod before
+// it must be ready. With one, as many pods may be down as nodes of that pool; all pods that are
+// down count, also those of other pools.
+func (w *Target) nextOld() string {
+	if !w.OnDelete || len(w.Old) == 0 {
+		return ""
+	}
+	if w.Settled && w.Down == 0 {
+		return w.Old[0]
+	}
+	for _, pod := range w.Old {
+		if w.Observed && w.Down < w.Batch[pod] {
+			return pod
+		}
+	}
+	return ""
+}
+
+// evictNext evicts an old pod of a target that replaces only what goes; the Eviction API
 // keeps its budgets, and it is asked only when they allow it.
-func (r *roll) evictNext(w *Target, i int) string {
+func (r *roll) evictNext(w *Target, i int, pod string) string {
 	for _, b := range w.Budgets {
 		if b.Allowed < 1 {
-			return fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", w.Old[0], b.Name)
+			return fmt.Sprintf("pod %s waits for budget %s, which allows no disruption now", pod, b.Name)
 		}
 	}
 	if w.Closed != "" {
 		return w.Closed
 	}
-	r.step.Evict, r.step.Of = w.Old[0], i
-	return fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), w.Old[0])
+	r.step.Evict, r.step.Of = pod, i
+	return fmt.Sprintf("%d pods still run another image; %s goes next", len(w.Old), pod)
 }
 
 // startTarget writes into a target if its own strategy keeps the budgets.

@@ -65,6 +65,18 @@ func unwell(w *Target) {
 	w.Settled, w.Progress = false, "2 of 3 pods are ready"
 }
 
+// batch is a DaemonSet with OnDelete whose old pods a-1 and a-2 are on nodes of pools with budgets;
+// one of 1 is no batch.
+func batch(down, first, second int) func(*Target) {
+	return func(w *Target) {
+		w.OnDelete, w.Observed, w.Down, w.Old = true, true, down, []string{"a-1", "a-2"}
+		w.Batch = map[string]int{"a-1": first, "a-2": second}
+		if first == 1 {
+			w.Batch = nil
+		}
+	}
+}
+
 // One after the other, within the budgets, what nodes
 // need last.
 func TestRoll(t *testing.T) {
@@ -109,6 +121,16 @@ func TestRoll(t *testing.T) {
 		"outside of the windows nothing begins": {[]Target{target(Deployment, "a", func(w *Target) { w.Closed = "opens at night" })}, held, false, []string{Waiting}, "", "", "opens at night"},
 		"outside of the windows a started roll-out finishes": {[]Target{target(Deployment, "a", done, unwell, func(w *Target) { w.Closed = "opens at night" })}, held, false,
 			[]string{Rolling}, "", "", "2 of 3 pods"},
+		"OnDelete: as many as the pool's budget": {[]Target{target(DaemonSet, "a", done, unwell, batch(1, 0, 2))}, held, false,
+			[]string{Rolling}, "", "a-2", "goes next"},
+		"OnDelete: not one more": {[]Target{target(DaemonSet, "a", done, unwell, batch(2, 2, 2))}, held, false,
+			[]string{Rolling}, "", "", "2 of 3"},
+		"OnDelete: not before its controller saw the template": {[]Target{target(DaemonSet, "a", done, unwell, batch(0, 2, 2), func(w *Target) { w.Observed = false })}, held, false,
+			[]string{Rolling}, "", "", "2 of 3"},
+		"OnDelete: a pod that is leaving counts before the status says so": {[]Target{target(DaemonSet, "a", done, batch(1, 1, 1))}, held, false,
+			[]string{Rolling}, "", "", ""},
+		"OnDelete: a disruption budget goes first": {[]Target{target(DaemonSet, "a", done, unwell, batch(1, 2, 2), budget(0, 1))}, held, false,
+			[]string{Rolling}, "", "", "allows no disruption"},
 		"outside of the windows no pod is evicted": {[]Target{target(DaemonSet, "a", done, func(w *Target) { w.OnDelete, w.Old, w.Closed = true, []string{"a-1"}, "opens at night" })}, held, false,
 			[]string{Rolling}, "", "", "opens at night"},
 		"a track that only proposes": {[]Target{target(Deployment, "a")}, Preload{Wanted: true, Nodes: 3}, true, []string{Proposed}, "", "", "spec.mode"},

@@ -68,6 +68,7 @@ func statefulSet(w *Workload, s *appsv1.StatefulSet) {
 		}
 	}
 	w.OnDelete = s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
+	w.wanted, w.Observed = int(replicas), st.ObservedGeneration >= s.Generation
 	w.Settled = st.ObservedGeneration >= s.Generation && st.Replicas == replicas && st.ReadyReplicas == replicas && (w.OnDelete || st.UpdatedReplicas >= updated)
 	w.Progress = fmt.Sprintf("%d of %d pods have the new template, %d are ready", st.UpdatedReplicas, updated, st.ReadyReplicas)
 }
@@ -84,6 +85,7 @@ func daemonSet(w *Workload, d *appsv1.DaemonSet) {
 		}
 	}
 	w.OnDelete = d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType
+	w.wanted, w.Observed = int(st.DesiredNumberScheduled), st.ObservedGeneration >= d.Generation
 	w.Settled = st.ObservedGeneration >= d.Generation && st.NumberAvailable == st.DesiredNumberScheduled && (w.OnDelete || st.UpdatedNumberScheduled == st.DesiredNumberScheduled)
 	w.Progress = fmt.Sprintf("%d of %d pods have the new template, %d are available", st.UpdatedNumberScheduled, st.DesiredNumberScheduled, st.NumberAvailable)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/clusterfacts"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"
@@ -31,6 +32,8 @@ type Workload struct {
 
 	template *corev1.PodTemplateSpec
 	selector labels.Selector
+	// wanted is how many pods it should have.
+	wanted int
 }
 
 // Gather reads the targets, their pods and budgets. live is the API server, not a
@@ -165,7 +168,12 @@ func (w *Workload) readPods(ctx context.Context, live client.Reader, spaces map[
 	if err := live.List(ctx, &l, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: w.selector}); err != nil {
 		return fmt.Errorf("list the pods of %s: %w", w.Key(), err)
 	}
-	w.Pods = l.Items
+	w.Pods, w.Down = l.Items, w.wanted
+	for i := range w.Pods {
+		if p := &w.Pods[i]; p.DeletionTimestamp == nil && rolloutfacts.PodReady(p) {
+			w.Down = max(0, w.Down-1)
+		}
+	}
 	if spaces[w.Namespace] == nil {
 		bs, err := clusterfacts.ListBudgets(ctx, live, client.InNamespace(w.Namespace))
 		if err != nil {
