@@ -195,6 +195,7 @@ const (
 	ReasonImageNeedsApproval   = "ImageNeedsApproval"
 	ReasonImageBlocked         = "ImageBlocked"
 	ReasonVersionsSkipped      = "VersionsSkipped"
+	ReasonManifestOutdated     = "ManifestOutdated"
 	ReasonImageSkewed          = "ImageSkewed"
 	ReasonImagePreloading      = "ImagePreloading"
 	ReasonImageRolling         = "ImageRolling"

@@ -14,6 +14,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/imagetag"
+	"github.com/refit-dev/refit/internal/imagetag/imagerefs"
 	"github.com/refit-dev/refit/internal/imagetag/publish"
 	"github.com/refit-dev/refit/internal/render"
 )
@@ -32,6 +33,7 @@ type planCall struct {
 	event            publish.Event // of flags or the file
 	rules            publish.Rules
 	inside           string
+	manifests        []string
 	caseName         string
 	failIfNoop       bool
 	output           *string
@@ -53,7 +55,10 @@ continue.
 
 The command reads the image from its registry (--image), with its tag and the labels
 org.opencontainers.image.version, org.opencontainers.image.base.digest, dev.refit.definition,
-dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file (--event).`,
+dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file (--event).
+
+With --manifests it also reads the manifests that are published with the image. In cases 1 and 2
+the image gets a new intermediate tag: every reference to the repository must name it first.`,
 		Example: "  refit tags plan --repo registry.example/app --image registry.example/candidates/app:2.6.2-rev1-b5.1\n  refit tags plan --published tags.json --event event.json -o json",
 		Args:    console.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
@@ -75,6 +80,7 @@ dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file
 	f.StringSliceVar(&p.rules.Approved, "approved", nil, "digests that are approved")
 	f.BoolVar(&p.rules.FewerPlatforms, "fewer-platforms", false, "let the set of platforms shrink")
 	f.BoolVar(&p.rules.Adopt, "adopt", false, "let floating tags move away from images without a long tag")
+	f.StringSliceVar(&p.manifests, "manifests", nil, "files or directories with the manifests of the image: refused while they name an older one and the case is 1 or 2")
 	f.StringToStringVar(&p.rules.Mapping, "map", nil, "replace a character that is illegal in tags, such as +=_")
 	f.BoolVar(&p.failIfNoop, "fail-if-noop", false, "exit with code 7 if there is nothing to push")
 	c.MarkFlagsMutuallyExclusive("image", "event")
@@ -109,6 +115,9 @@ func (p *planCall) run(cmd *cobra.Command) error {
 // makePlan reads the published tags and the new image, and plans.
 func (p *planCall) makePlan(cmd *cobra.Command) (publish.Plan, error) {
 	p.event.Case = publish.Case(p.caseName)
+	if err := p.readManifests(cmd.InOrStdin()); err != nil {
+		return publish.Plan{}, err
+	}
 	pub, err := p.read(cmd)
 	if err != nil {
 		return publish.Plan{}, err
@@ -124,6 +133,26 @@ func (p *planCall) makePlan(cmd *cobra.Command) (publish.Plan, error) {
 		plan.Steps = []publish.Step{} // scripts count them
 	}
 	return plan, nil
+}
+
+// readManifests finds the image references of the manifests.
+func (p *planCall) readManifests(stdin io.Reader) error {
+	if len(p.manifests) > 0 {
+		p.rules.Manifests = []publish.Reference{}
+	}
+	for _, path := range p.manifests {
+		err := inputs.EachManifest(stdin, path, func(m inputs.Manifest) error {
+			refs, err := imagerefs.Find(m.File, m.Data)
+			for i := range refs {
+				p.rules.Manifests = append(p.rules.Manifests, publish.Reference{Image: refs[i].Image, Where: fmt.Sprintf("%s:%d", refs[i].File, refs[i].Line)})
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readEvent reads the new image; flags take precedence over its labels.

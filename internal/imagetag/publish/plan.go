@@ -43,6 +43,7 @@ func MakePlan(pub Published, event Event, rules Rules) Plan {
 		p.check()
 		p.planSteps()
 		p.checkRequested()
+		p.checkManifests()
 		if len(p.plan.Steps) == 0 && p.pub.Tags[p.cand.tag.Text] == p.cand.digest {
 			p.plan.Case, p.plan.Changes = NoChange, []string{p.cand.tag.Text + " names this digest already, and no pointer has to move"}
 		}

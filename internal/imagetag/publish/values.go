@@ -78,6 +78,9 @@ type Rules struct {
 	Adopt bool `json:"adopt,omitempty"`
 	// Mapping of characters that a version has and no tag may have.
 	Mapping map[string]string `json:"mapping,omitempty"`
+	// Manifests are the image references of the manifests that are published with the
+	// image; nil if they are not checked.
+	Manifests []Reference `json:"manifests,omitempty"`
 }
 
 // Case of an update.
@@ -168,4 +171,5 @@ const (
 	reasonImageUnapproved     = "ImageUnapproved"
 	reasonReleaseWouldRegress = "ReleaseWouldRegress"
 	reasonFactUnknown         = "FactUnknown"
+	reasonManifestOutdated    = "ManifestOutdated"
 )
