@@ -324,6 +324,9 @@ const (
 	// AnnotationRuns on a workload names, for people, the builds behind the digests in
 	// its template: the long tags, by container.
 	AnnotationRuns = "refit.dev/runs"
+	// AnnotationUpdatesPrefix and the name of an ImageTrack: on a Node, how urgent the image
+	// is that its pods do not run yet, and its long tag (spec.nodeMarks).
+	AnnotationUpdatesPrefix = "updates.refit.dev/"
 	// LabelFirstContact marks the nodes that got refit's image by hand, so that
 	// the controller is scheduled where its image is.
 	LabelFirstContact = "refit.dev/first-contact"

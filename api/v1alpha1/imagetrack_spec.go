@@ -243,6 +243,11 @@ type ImageTrackSpec struct {
 	// +optional
 	// +kubebuilder:default=true
 	Preload *bool `json:"preload,omitempty"`
+	// NodeMarks annotates each Node whose pods of the targets do not run the newest image:
+	// updates.refit.dev/TRACK with "security", "recommended", "disruptive" or "available",
+	// and the image's long tag. With mode Propose nothing else changes.
+	// +optional
+	NodeMarks bool `json:"nodeMarks,omitempty"`
 	// Approvals by digest.
 	// +optional
 	// +listType=map

@@ -16,6 +16,9 @@ type TrackedImage struct {
 	// Security: the image declares that it was rebuilt for a known security fix.
 	// +optional
 	Security bool `json:"security,omitempty"`
+	// Severity that the image declares: recommended or disruptive.
+	// +optional
+	Severity string `json:"severity,omitempty"`
 	// Same are the digests under it that a runtime may report instead: platform
 	// manifests, configurations.
 	// +optional
@@ -57,6 +60,10 @@ type TrackCandidate struct {
 	// Decision and why.
 	Decision string `json:"decision"`
 	Why      string `json:"why"`
+	// Severity that the image declares: recommended or disruptive. What is disruptive
+	// never moves by itself.
+	// +optional
+	Severity string `json:"severity,omitempty"`
 	// Skips are minor versions that the repository has between what runs and this image.
 	// +optional
 	// +listType=atomic
@@ -236,6 +243,9 @@ type ImageTrackStatus struct {
 	// +optional
 	// +listType=atomic
 	Workloads []TrackedWorkload `json:"workloads,omitempty"`
+	// MarkedNodes is how many nodes have the mark of spec.nodeMarks.
+	// +optional
+	MarkedNodes int32 `json:"markedNodes,omitempty"`
 	// Turn is the node whose static pod is written now.
 	// +optional
 	Turn *TrackTurn `json:"turn,omitempty"`

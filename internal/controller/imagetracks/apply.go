@@ -38,6 +38,9 @@ func (r *Reconciler) act(ctx context.Context, l *turn) error {
 	if err := r.decide(ctx, l); err != nil {
 		return err
 	}
+	if err := r.writeMarks(ctx, &l.marks); err != nil {
+		return err
+	}
 	switch {
 	case l.step.Write >= 0:
 		return r.write(ctx, l.ws[l.step.Write], l.state.Approved)

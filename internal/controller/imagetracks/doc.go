@@ -15,8 +15,13 @@
 // An image of a repository with a rule for signatures is blocked until the registry has a valid
 // one; a registry that does not answer is no proof.
 //
+// A mark of a node is counted in the status until it is gone.
+//
+// Size: polling, prepulling, rolling and marking are steps of one turn of one track, and write
+// its status together.
+//
 // Files: observe.go polls, signatures.go verifies, prepull.go the nodes' images, apply.go workloads, staticpods.go
-// static pods, status.go the status. Inputs: ImageTracks, workloads, pods, budgets,
+// static pods, batches.go how many pods at once, marks.go marks of nodes, status.go the status. Inputs: ImageTracks, workloads, pods, budgets,
 // NodeUpdates, ClusterUpdates, Contents, bundle headers, registries. Outputs: ImageTrack
 // status, the PinnedImageSet track-NAME, the ConfigMap refit-nodes/track-NAME, Jobs,
 // digests in workloads, NodeUpdate.spec.run. Caller: internal/controller.

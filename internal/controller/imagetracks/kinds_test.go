@@ -13,9 +13,11 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
 func noPreload(s *v1alpha1.ImageTrackSpec) {
@@ -250,5 +252,65 @@ func TestTwoTracksDoNotTakeTurns(t *testing.T) {
 	}
 	if len(written) == 0 {
 		t.Error("neither wrote")
+	}
+
+	t.Log("nodes are marked while their pods do not run the newest image")
+	ctx := context.Background()
+	for _, name := range []string{"app", "other"} {
+		w.must(w.admin.Delete(ctx, w.track(name)))
+	}
+	w.runDigests("app", a, a)
+	marks := func() string {
+		var nodes corev1.NodeList
+		w.must(w.admin.List(ctx, &nodes))
+		var out []string
+		for i := range nodes.Items {
+			if mark, is := nodes.Items[i].Annotations["updates.refit.dev/marks"]; is {
+				out = append(out, nodes.Items[i].Name+": "+mark)
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	marked := func(when, want string, count int32) {
+		t.Helper()
+		w.restart()
+		w.nextPoll()
+		w.reconcile("marks")
+		o := w.reconcile("marks") // which counts those that it removed
+		if got := marks(); got != want || o.Status.MarkedNodes != count {
+			t.Fatalf("%s: %q, want %q; %d counted", when, got, want, o.Status.MarkedNodes)
+		}
+		w.api.takeCounts()
+		w.nextPoll()
+		w.reconcile("marks")
+		if _, writes := w.api.takeCounts(); len(writes) > 0 {
+			t.Fatalf("%s: nothing was new, and it wrote: %v", when, writes)
+		}
+	}
+	no := false
+	w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: "marks"}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"), NodeMarks: true,
+		Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Mode: v1alpha1.ModePropose, Automatic: all, Preload: &no,
+		Targets: []v1alpha1.TrackTarget{{Kind: "Deployment", Namespace: "shop", Name: "app"}}}})
+	marked("as published", "", 0)
+	b := w.reg.Push("shop/app", registrytest.Image{Version: "2.6.2", Layers: []string{"b"}, Labels: map[string]string{"dev.refit.severity": "disruptive"}}, "2.6.2-rev1-b5.2", "2.6.2-rev1")
+	marked("a disruptive image", "n1: disruptive 2.6.2-rev1-b5.2, n2: disruptive 2.6.2-rev1-b5.2", 2)
+	if c := w.track("marks").Status.Candidates; len(c) != 1 || c[0].Severity != "disruptive" || c[0].Decision != v1alpha1.DecisionApproval {
+		t.Fatalf("%+v", c)
+	}
+	w.runDigests("app", b, a)
+	marked("one pod has it", "n2: disruptive 2.6.2-rev1-b5.2", 1)
+	w.editSpec("marks", func(s *v1alpha1.ImageTrackSpec) { s.NodeMarks = false })
+	w.reconcile("marks")
+	marked("switched off", "", 0)
+	w.editSpec("marks", func(s *v1alpha1.ImageTrackSpec) { s.NodeMarks = true })
+	w.reconcile("marks")
+	if marks() == "" {
+		t.Fatal("it does not mark again")
+	}
+	w.must(w.admin.Delete(ctx, w.track("marks")))
+	_, err := w.r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: "marks"}})
+	w.must(err)
+	if got := marks(); got != "" {
+		t.Fatalf("the track is gone, and %s", got)
 	}
 }

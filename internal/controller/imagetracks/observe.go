@@ -181,6 +181,7 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 		return i, err
 	}
 	i.App, i.Same, i.Security, i.Size = d.AppVersion, d.Same, d.Labels[track.SecurityLabel] == "security", d.Size
+	i.Severity = track.SeverityOf(d.Labels)
 	i.Same = i.Same[:min(len(i.Same), maxSame)]
 	i.Vouched = i.Security && a.vouched(digest)
 	if own := d.Labels["org.opensuse.reference"]; own != "" { // an image may name its own long tag

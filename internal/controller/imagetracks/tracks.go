@@ -89,8 +89,10 @@ func (r *Reconciler) allTracks(ctx context.Context, _ client.Object) (out []ctrl
 // Reconcile looks, decides, remembers, and does one thing.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	o := &v1alpha1.ImageTrack{}
-	if err := r.Live.Get(ctx, req.NamespacedName, o); err != nil || !o.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	if err := r.Live.Get(ctx, req.NamespacedName, o); apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.removeMarks(ctx, req.Name)
+	} else if err != nil || !o.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, err
 	}
 	t, err := trackOf(&o.Spec)
 	if err != nil {
@@ -129,6 +131,9 @@ func (r *Reconciler) selectImage(ctx context.Context, l *turn) error {
 		return err
 	}
 	remember(&l.state, candidates, &l.status)
+	if err := r.findMarks(ctx, l, candidates); err != nil {
+		return err
+	}
 	return r.act(ctx, l)
 }
 
@@ -148,9 +153,11 @@ type turn struct {
 	again time.Time
 	// signatures of candidates by digest, as the rules have it.
 	signatures map[string]track.Signature
-	rows       []track.Row
-	pre        track.Preload
-	step       track.Step
+	// marks of the nodes, and what of them must be written.
+	marks nodeMarks
+	rows  []track.Row
+	pre   track.Preload
+	step  track.Step
 	// opens is when a window is open next that is waited for.
 	opens time.Time
 }
@@ -352,6 +359,9 @@ func jitter(uid types.UID, most time.Duration) time.Duration {
 // next is when to look again.
 func (r *Reconciler) next(l *turn) time.Duration {
 	wait := max(time.Second, l.again.Sub(l.now))
+	if len(l.marks.odd) > 0 || int(l.status.MarkedNodes) > len(l.marks.want) { // the rest, or what was removed must be counted
+		wait = min(wait, busyEvery)
+	}
 	for _, row := range l.rows {
 		if row.Closed {
 			wait = min(wait, max(time.Second, l.opens.Sub(l.now)))

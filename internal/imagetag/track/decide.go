@@ -48,6 +48,7 @@ func Observe(s State, l Observation, now time.Time) State {
 // merge fills in what was not known of an image.
 func (i *Image) merge(from Image) {
 	i.Long, i.App, i.Same = or(i.Long, from.Long), or(i.App, from.App), orList(i.Same, from.Same)
+	i.Severity = or(i.Severity, from.Severity)
 	i.Security, i.Vouched, i.Size = i.Security || from.Security, i.Vouched || from.Vouched, max(i.Size, from.Size)
 }
 
@@ -307,6 +308,8 @@ func decideAutomatic(t Track, c *Candidate, now time.Time) (Decision, string) {
 	switch {
 	case c.Class == Adopt:
 		return Automatic, "only the name changes"
+	case c.Severity == Disruptive:
+		return NeedsApproval, "its publisher calls it disruptive (label " + SecurityLabel + "): it never moves by itself"
 	case c.Class == Security && !c.Vouched && !t.permits(c):
 		return NeedsApproval, "a label alone lifts no approval: it counts as Rebuild, which does not move by itself here (spec.automatic)"
 	case !t.permits(c):

@@ -313,3 +313,47 @@ func TestALookThatFindsNothingNewChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// What a publisher calls disruptive waits for a person, also where its class moves by itself; a
+// recommendation changes nothing. Nodes are marked by what is confirmed.
+func TestSeverities(t *testing.T) {
+	t.Parallel()
+	all := rev(Security, Rebuild, ImageFix, NewVersion)
+	a := image("a", "2.6.2-rev1-b5.1")
+	for name, c := range map[string]struct {
+		label  string
+		long   string
+		secure bool
+		taken  bool
+		mark   string
+	}{
+		"no label":                     {"", "2.6.2-rev1-b5.2", false, true, "available"},
+		"a recommended rebuild":        {"recommended", "2.6.2-rev1-b5.2", false, true, "recommended"},
+		"a disruptive rebuild":         {"disruptive", "2.6.2-rev1-b5.2", false, false, "disruptive"},
+		"a disruptive fix":             {"disruptive", "2.6.2-rev2-b1.1", false, false, "disruptive"},
+		"a value that is not known":    {"urgent", "2.6.2-rev1-b5.2", false, true, "available"},
+		"a security fix by label only": {"security", "2.6.2-rev1-b5.2", false, true, "available"},
+		"a security fix, confirmed":    {"security", "2.6.2-rev1-b5.2", true, true, "security"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := image("b", c.long)
+			b.Severity, b.Security, b.Vouched = SeverityOf(map[string]string{SecurityLabel: c.label}), c.label == "security", c.secure
+			s, left := look(all, runs(a), Found{}, noon, b)
+			next := Pending(s, left)
+			if taken := s.Approved.Is(b.Digest); taken != c.taken || next == nil || !next.Is(b.Digest) || next.Mark() != c.mark {
+				t.Fatalf("taken %t, next %+v, %+v", taken, next, left)
+			}
+			all := all
+			all.Approvals = []Approval{{Digest: b.Digest, Serial: 9}}
+			if s, left = look(all, runs(a), Found{}, noon, b); !s.Approved.Is(b.Digest) {
+				t.Fatalf("approved, and not taken: %+v", left)
+			}
+		})
+	}
+	blocked := rev()
+	blocked.Refused = map[string]string{d("b"): "bad"}
+	if s, left := look(blocked, runs(a), Found{}, noon, image("b", "2.6.2-rev1-b5.2")); !Pending(s, left).Is(a.Digest) {
+		t.Fatalf("a blocked image is next: %+v", left)
+	}
+}

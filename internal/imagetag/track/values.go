@@ -37,8 +37,24 @@ const (
 )
 
 // SecurityLabel on an image, with the value "security", says that it was rebuilt
-// for a known security fix.
+// for a known security fix. Its other values are Recommended and Disruptive.
 const SecurityLabel = "dev.refit.severity"
+
+// Severities that an image can declare in its label SecurityLabel. Disruptive takes rights away,
+// so that it needs no signature; Recommended gives none.
+const (
+	Recommended = "recommended"
+	Disruptive  = "disruptive"
+)
+
+// SeverityOf is the severity that labels declare; "" for none, for a security fix, and for a value
+// that is not known.
+func SeverityOf(labels map[string]string) string {
+	if s := labels[SecurityLabel]; s == Recommended || s == Disruptive {
+		return s
+	}
+	return ""
+}
 
 // Image is one image as a track knows it.
 type Image struct {
@@ -53,6 +69,8 @@ type Image struct {
 	// bundle has the image, and so the label, or it is signed as a rule says. A label alone proves nothing, because every
 	// publisher can write it.
 	Security, Vouched bool
+	// Severity that a label declares: Recommended, Disruptive or "".
+	Severity string
 	// Size of a node's download, in bytes; 0 if unknown.
 	Size int64
 	// At is when it was first seen, or selected.

@@ -1,0 +1,109 @@
+package imagetracks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/imagetag/track"
+	"github.com/refit-dev/refit/internal/model"
+)
+
+const (
+	// maxMarks are written in one reconcile: a large site gets them in steps.
+	maxMarks = 100
+	// maxMarkName is the longest name of an annotation, after its prefix.
+	maxMarkName = 63
+)
+
+// nodeMarks are the marks of a track: as they must be, and the nodes whose mark differs.
+type nodeMarks struct {
+	key  string
+	want map[string]string
+	odd  []*corev1.Node
+}
+
+// markKey is the annotation of a track.
+func markKey(name string) string {
+	if len(name) > maxMarkName {
+		digest := model.DigestOf([]byte(name))
+		name = name[:maxMarkName-9] + "-" + digest[len(digest)-8:]
+	}
+	return v1alpha1.AnnotationUpdatesPrefix + name
+}
+
+// findMarks compares the marks of the nodes with what their pods run. The status counts a mark
+// until it is gone, so that a controller that restarts removes the rest.
+func (r *Reconciler) findMarks(ctx context.Context, l *turn, candidates []track.Candidate) error {
+	l.marks = nodeMarks{key: markKey(l.o.Name), want: map[string]string{}}
+	if next := track.Pending(l.state, candidates); l.o.Spec.NodeMarks && next != nil {
+		for _, w := range l.ws {
+			w.Running(l.t, func(digest, node string) {
+				if !next.Is(digest) && node != "" {
+					l.marks.want[node] = next.Mark() + " " + orDefault(next.Long, next.Tag)
+				}
+			})
+		}
+	}
+	l.status.MarkedNodes = int32(len(l.marks.want)) //nolint:gosec // a number of nodes
+	if !l.o.Spec.NodeMarks && l.o.Status.MarkedNodes == 0 {
+		return nil
+	}
+	marked, err := r.compareMarks(ctx, &l.marks)
+	l.status.MarkedNodes = max(l.status.MarkedNodes, marked)
+	return err
+}
+
+// compareMarks finds the nodes whose mark differs, and counts those that have one.
+func (r *Reconciler) compareMarks(ctx context.Context, m *nodeMarks) (marked int32, err error) {
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes); err != nil {
+		return 0, fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		have, is := n.Annotations[m.key]
+		if is {
+			marked++
+		}
+		if have != m.want[n.Name] {
+			m.odd = append(m.odd, n)
+		}
+	}
+	return marked, nil
+}
+
+// writeMarks corrects the marks of some nodes.
+func (r *Reconciler) writeMarks(ctx context.Context, m *nodeMarks) error {
+	for _, n := range m.odd[:min(len(m.odd), maxMarks)] {
+		before := n.DeepCopy()
+		if mark := m.want[n.Name]; mark == "" {
+			delete(n.Annotations, m.key)
+		} else {
+			if n.Annotations == nil {
+				n.Annotations = map[string]string{}
+			}
+			n.Annotations[m.key] = mark
+		}
+		err := r.Client.Patch(ctx, n, client.MergeFrom(before), client.FieldOwner(v1alpha1.FieldOwnerTracks))
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("mark node %s: %w", n.Name, err)
+		}
+	}
+	m.odd = slices.Delete(m.odd, 0, min(len(m.odd), maxMarks))
+	return nil
+}
+
+// removeMarks of a track that was deleted.
+func (r *Reconciler) removeMarks(ctx context.Context, name string) error {
+	m := nodeMarks{key: markKey(name)}
+	_, err := r.compareMarks(ctx, &m)
+	for err == nil && len(m.odd) > 0 {
+		err = r.writeMarks(ctx, &m)
+	}
+	return err
+}
