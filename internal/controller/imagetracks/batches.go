@@ -11,6 +11,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/imagetracks/workloads"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 	"github.com/refit-dev/refit/internal/imagetag/track"
+	"github.com/refit-dev/refit/internal/pipeline/rollout"
 )
 
 // describeBatches fills in how many pods of a DaemonSet with OnDelete may be down at once: as
@@ -51,29 +52,37 @@ func replacedByPool(w *workloads.Workload) bool {
 // nodes of no pool or of two, go one after the other.
 func batchesOf(w *workloads.Workload, pools []v1alpha1.UpdatePool, nodes []*corev1.Node) map[string]int {
 	poolsOf := rolloutfacts.PoolMatcher(pools)
-	facts := rolloutfacts.Pools(pools, nodes, poolsOf, "")
-	ready := map[string]bool{}
-	for i := range w.Pods {
-		p := &w.Pods[i]
-		ready[p.Spec.NodeName] = ready[p.Spec.NodeName] || p.DeletionTimestamp == nil && rolloutfacts.PodReady(p)
-	}
-	budget := map[string]int{}
+	budgets := poolBudgets(w, rolloutfacts.Pools(pools, nodes, poolsOf, ""))
+	byNode := map[string]int{}
 	for _, n := range nodes {
-		of := poolsOf(n)
-		if len(of) != 1 || rolloutfacts.ControlPlane(n) {
-			continue
-		}
-		budget[n.Name] = facts[of[0]].Budget
-		for _, name := range facts[of[0]].Unavailable {
-			if ready[name] {
-				budget[n.Name]--
-			}
+		if of := poolsOf(n); len(of) == 1 && !rolloutfacts.ControlPlane(n) {
+			byNode[n.Name] = budgets[of[0]]
 		}
 	}
 	out := map[string]int{}
 	for i := range w.Pods {
-		if p := &w.Pods[i]; slices.Contains(w.Old, p.Name) && budget[p.Spec.NodeName] > 1 {
-			out[p.Name] = budget[p.Spec.NodeName]
+		if p := &w.Pods[i]; slices.Contains(w.Old, p.Name) && byNode[p.Spec.NodeName] > 1 {
+			out[p.Name] = byNode[p.Spec.NodeName]
+		}
+	}
+	return out
+}
+
+// poolBudgets are what the pools leave to a workload, by their names.
+func poolBudgets(w *workloads.Workload, pools map[string]rollout.Pool) map[string]int {
+	ready := map[string]bool{}
+	for i := range w.Pods {
+		if p := &w.Pods[i]; p.DeletionTimestamp == nil && rolloutfacts.PodReady(p) {
+			ready[p.Spec.NodeName] = true
+		}
+	}
+	out := map[string]int{}
+	for name, p := range pools {
+		out[name] = p.Budget
+		for _, node := range p.Unavailable {
+			if ready[node] {
+				out[name]--
+			}
 		}
 	}
 	return out

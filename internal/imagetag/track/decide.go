@@ -205,9 +205,7 @@ func candidates(t Track, s State, f Found, now time.Time) []Candidate {
 		c := Candidate{Image: p.Image, Serial: p.Serial}
 		c.Vouched = c.Vouched || c.Security && f.Signatures[p.Digest].Signer != ""
 		c.Class, c.Why = classOf(t, s, f, &c.Image)
-		if c.Class == NewVersion {
-			c.Skips = skippedMinors(t, s, f, &c.Image)
-		}
+		c.Skips = skippedMinors(t, s, f, &c)
 		for _, r := range s.RolledBack {
 			if r.Digest == p.Digest {
 				c.Serial = max(c.Serial, r.Serial)
@@ -305,23 +303,34 @@ func blocked(t Track, s State, c *Candidate, approval Approval, valid bool) stri
 
 // decideAutomatic decides about a candidate without an approval.
 func decideAutomatic(t Track, c *Candidate, now time.Time) (Decision, string) {
-	switch {
-	case c.Class == Adopt:
+	if c.Class == Adopt {
 		return Automatic, "only the name changes"
-	case c.Severity == Disruptive:
-		return NeedsApproval, "its publisher calls it disruptive (label " + SecurityLabel + "): it never moves by itself"
-	case c.Class == Security && !c.Vouched && !t.permits(c):
-		return NeedsApproval, "a label alone lifts no approval: it counts as Rebuild, which does not move by itself here (spec.automatic)"
-	case !t.permits(c):
-		return NeedsApproval, string(c.Class) + " does not move by itself here (spec.automatic)"
-	case t.Critical && (c.Class != Security || !c.Vouched):
-		return NeedsApproval, "a node needs one of the workloads, and only security rebuilds that an approved bundle or a signature confirms move by themselves there"
+	}
+	if why := t.needsApproval(c); why != "" {
+		return NeedsApproval, why
+	}
+	switch {
 	case t.Freeze:
 		return Waits, "the track is frozen (spec.freeze)"
 	case now.Sub(c.At) < t.MinAge:
 		return Waits, fmt.Sprintf("it moves by itself at %s, when it is %s old", c.At.Add(t.MinAge).UTC().Format(time.RFC3339), t.MinAge)
 	}
 	return Automatic, string(c.Class) + " moves by itself here"
+}
+
+// needsApproval returns why a candidate does not move by itself, "" if it does.
+func (t Track) needsApproval(c *Candidate) string {
+	switch {
+	case c.Severity == Disruptive:
+		return "its publisher calls it disruptive (label " + SecurityLabel + "): it never moves by itself"
+	case c.Class == Security && !c.Vouched && !t.permits(c):
+		return "a label alone lifts no approval: it counts as Rebuild, which does not move by itself here (spec.automatic)"
+	case !t.permits(c):
+		return string(c.Class) + " does not move by itself here (spec.automatic)"
+	case t.Critical && (c.Class != Security || !c.Vouched):
+		return "a node needs one of the workloads, and only security rebuilds that an approved bundle or a signature confirms move by themselves there"
+	}
+	return ""
 }
 
 // permits reports whether the track rolls out a class by itself. A security rebuild is also a

@@ -83,50 +83,39 @@ func (t Track) minorOf(i *Image) (imagetag.Minor, bool) {
 	return t.Scheme.MinorOf(parseTag(t, i.Tag))
 }
 
-// nextMinor reports for a tag whether it is of the lowest minor version above the images that run
+// nextMinor reports for a tag whether it is of the lowest minor version above the image that runs
 // now. It is what a track takes next when it skips none.
 func nextMinor(t Track, s State, all []imagetag.Tag) func(imagetag.Tag) bool {
-	none := func(imagetag.Tag) bool { return false }
 	images := startImages(&s)
 	if t.SkipVersions || len(images) == 0 {
-		return none
+		return func(imagetag.Tag) bool { return false }
 	}
-	from, ok := t.minorOf(images[0])
-	if !ok {
-		return none
-	}
+	from, known := t.minorOf(images[0])
 	variant := parseTag(t, images[0].Tag).Variant
-	var next imagetag.Minor
-	found := false
-	for _, p := range all {
+	above := func(p imagetag.Tag) (imagetag.Minor, bool) {
 		m, ok := t.Scheme.MinorOf(p)
-		if ok && p.Variant == variant && m.Compare(from) > 0 && (!found || m.Compare(next) < 0) {
-			next, found = m, true
+		return m, ok && known && p.Variant == variant && m.Compare(from) > 0
+	}
+	var next *imagetag.Minor
+	for _, p := range all {
+		if m, ok := above(p); ok && (next == nil || m.Compare(*next) < 0) {
+			next = &m
 		}
 	}
 	return func(p imagetag.Tag) bool {
-		m, ok := t.Scheme.MinorOf(p)
-		return found && ok && p.Variant == variant && m == next
+		m, ok := above(p)
+		return ok && m == *next
 	}
 }
 
 // skippedMinors are the minor versions that a change to an image would skip: those that the
 // repository has between the image and the oldest one that it replaces.
-func skippedMinors(t Track, s State, f Found, to *Image) (out []string) {
-	end, ok := t.minorOf(to)
-	if !ok || t.SkipVersions {
+func skippedMinors(t Track, s State, f Found, to *Candidate) (out []string) {
+	end, ok := t.minorOf(&to.Image)
+	if !ok || t.SkipVersions || to.Class != NewVersion {
 		return nil
 	}
-	var from []*Image
-	if s.Approved != nil {
-		from = append(from, s.Approved)
-	} else {
-		for _, d := range append(slices.Clone(f.Running), namedDigests(f)...) {
-			if i := s.Known(d); i != nil {
-				from = append(from, i)
-			}
-		}
-	}
+	from := replacedImages(s, f)
 	for _, text := range s.Minors {
 		m, ok := imagetag.ParseMinor(text)
 		if ok && m.Compare(end) < 0 && slices.ContainsFunc(from, func(i *Image) bool {
@@ -134,6 +123,19 @@ func skippedMinors(t Track, s State, f Found, to *Image) (out []string) {
 			return known && begin.Compare(m) < 0
 		}) {
 			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// replacedImages are those that a candidate takes the place of.
+func replacedImages(s State, f Found) (out []*Image) {
+	if s.Approved != nil {
+		return []*Image{s.Approved}
+	}
+	for _, d := range append(slices.Clone(f.Running), namedDigests(f)...) {
+		if i := s.Known(d); i != nil {
+			out = append(out, i)
 		}
 	}
 	return out

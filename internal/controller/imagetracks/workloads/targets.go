@@ -168,12 +168,8 @@ func (w *Workload) readPods(ctx context.Context, live client.Reader, spaces map[
 	if err := live.List(ctx, &l, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: w.selector}); err != nil {
 		return fmt.Errorf("list the pods of %s: %w", w.Key(), err)
 	}
-	w.Pods, w.Down = l.Items, w.wanted
-	for i := range w.Pods {
-		if p := &w.Pods[i]; p.DeletionTimestamp == nil && rolloutfacts.PodReady(p) {
-			w.Down = max(0, w.Down-1)
-		}
-	}
+	w.Pods = l.Items
+	w.Down = max(0, w.wanted-readyPods(w.Pods))
 	if spaces[w.Namespace] == nil {
 		bs, err := clusterfacts.ListBudgets(ctx, live, client.InNamespace(w.Namespace))
 		if err != nil {
@@ -185,6 +181,16 @@ func (w *Workload) readPods(ctx context.Context, live client.Reader, spaces map[
 		w.Budgets = append(w.Budgets, track.Budget{Name: b.Key(), Allowed: int(b.Allowed), Most: int(max(0, b.Expected-b.Wanted))})
 	}
 	return nil
+}
+
+// readyPods counts the pods that are ready and stay.
+func readyPods(pods []corev1.Pod) (n int) {
+	for i := range pods {
+		if p := &pods[i]; p.DeletionTimestamp == nil && rolloutfacts.PodReady(p) {
+			n++
+		}
+	}
+	return n
 }
 
 // SetContainers fills in what a workload has of the track's repository.
