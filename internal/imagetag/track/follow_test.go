@@ -1,6 +1,7 @@
 package track
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -137,5 +138,69 @@ func TestNoJumpAfterARollback(t *testing.T) {
 	s, left := Decide(x, s, Found{}, noon.Add(2*time.Hour))
 	if s.Approved.Tag != "2.6.0-rev1" || len(left) != 2 || len(left[0].Skips) != 1 {
 		t.Fatalf("it runs %s: %+v", s.Approved.Tag, left)
+	}
+}
+
+// Which minor versions are remembered: those of the followed tier and variant, above the oldest
+// image, once, in order.
+func TestMinorVersions(t *testing.T) {
+	t.Parallel()
+	listed := []string{"2.10.0-rev1", "2.8.0-rev1", "2.8.1-rev1", "2.5.0-rev1", "2.6.0-rev1", "2.11.0-rc.1-rev1", "2.9.0-alpine-rev1", "2.12.0", "3.0.0-rev1-b1.1", "latest", "x y"}
+	approved := Image{Tag: "2.8.1-rev1"}
+	for name, c := range map[string]struct {
+		state State
+		want  string
+	}{
+		"above the approved one":          {State{Approved: &approved}, "2.10"},
+		"above one to roll back to":       {State{Approved: &approved, History: []Image{{Tag: "2.5.0-rev1"}}}, "2.6 2.8 2.10"},
+		"by the long tag":                 {State{Approved: &Image{Tag: "latest", Long: "2.6.0-rev1-b1.1"}}, "2.8 2.10"},
+		"a pre-release is of its version": {State{Approved: &Image{Tag: "2.6.0-rc.1-rev1"}}, "2.8 2.10"},
+		"nothing is known":                {State{}, ""},
+		"no version is known":             {State{Approved: &Image{Tag: "latest"}}, ""},
+	} {
+		if got := strings.Join(MinorVersions(stepTrack(), c.state, listed), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("3.%d.0-rev1", 99-i))
+	}
+	if got := MinorVersions(stepTrack(), State{Approved: &approved}, many); len(got) != 64 || got[0] != "3.0" || got[63] != "3.63" {
+		t.Errorf("%d: %v", len(got), got)
+	}
+}
+
+// Which versions a change skips, from a pre-release and to one too.
+func TestSkippedMinors(t *testing.T) {
+	t.Parallel()
+	to := func(tag string, class Class) *Candidate { return &Candidate{Image: Image{Tag: tag}, Class: class} }
+	known := State{Minors: []string{"2.6", "2.7", "2.8", "2.9", "bad"}, History: []Image{{Digest: d("6"), Tag: "2.6.0-rev1"}, {Digest: d("8"), Tag: "2.8.0-rev1"}, {Digest: d("0"), Tag: "latest"}}}
+	approved := func(tag string) State {
+		s := known
+		s.Approved = &Image{Tag: tag}
+		return s
+	}
+	for name, c := range map[string]struct {
+		state State
+		found Found
+		to    *Candidate
+		want  string
+	}{
+		"the next one":                     {approved("2.6.0-rev1"), Found{}, to("2.7.0-rev1", NewVersion), ""},
+		"the one after it":                 {approved("2.6.0-rev1"), Found{}, to("2.8.0-rev1", NewVersion), "2.7"},
+		"a pre-release of it":              {approved("2.6.0-rev1"), Found{}, to("2.8.0-rc.1-rev1", NewVersion), "2.7"},
+		"from a pre-release":               {approved("2.6.0-rc.1-rev1"), Found{}, to("2.8.0-rev1", NewVersion), "2.7"},
+		"another class":                    {approved("2.6.0-rev1"), Found{}, to("2.8.0-rev1", Backwards), ""},
+		"no version":                       {approved("2.6.0-rev1"), Found{}, to("latest", NewVersion), ""},
+		"from no version":                  {approved("latest"), Found{}, to("2.8.0-rev1", NewVersion), ""},
+		"what runs is the start":           {known, Found{Running: []string{d("8")}}, to("2.9.0-rev1", NewVersion), ""},
+		"the oldest of what runs counts":   {known, Found{Running: []string{d("8"), d("6")}}, to("2.9.0-rev1", NewVersion), "2.7 2.8"},
+		"so does what a template names":    {known, Found{Workloads: []Workload{{Named: d("6")}}}, to("2.8.0-rev1", NewVersion), "2.7"},
+		"an image without a version is no": {known, Found{Running: []string{d("0"), d("f")}}, to("2.9.0-rev1", NewVersion), ""},
+	} {
+		if got := strings.Join(skippedMinors(stepTrack(), c.state, c.found, c.to), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
 	}
 }

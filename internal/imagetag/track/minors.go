@@ -26,7 +26,7 @@ func MinorVersions(t Track, s State, listed []string) []string {
 	var minors []imagetag.Minor
 	for _, text := range listed {
 		p := parseTag(t, text)
-		if m, ok := t.Scheme.MinorOf(p); ok && p.Tier == tier && p.Variant == variant && m.Compare(from) > 0 {
+		if m, ok := t.releasedMinor(p); ok && p.Tier == tier && p.Variant == variant && m.Compare(from) > 0 {
 			minors = append(minors, m)
 		}
 	}
@@ -83,6 +83,12 @@ func (t Track) minorOf(i *Image) (imagetag.Minor, bool) {
 	return t.Scheme.MinorOf(parseTag(t, i.Tag))
 }
 
+// releasedMinor is the minor version of a tag that is no pre-release: no step needs one.
+func (t Track) releasedMinor(p imagetag.Tag) (imagetag.Minor, bool) {
+	m, ok := t.Scheme.MinorOf(p)
+	return m, ok && !t.Scheme.IsPreRelease(p)
+}
+
 // nextMinor reports for a tag whether it is of the lowest minor version above the image that runs
 // now. It is what a track takes next when it skips none.
 func nextMinor(t Track, s State, all []imagetag.Tag) func(imagetag.Tag) bool {
@@ -93,7 +99,7 @@ func nextMinor(t Track, s State, all []imagetag.Tag) func(imagetag.Tag) bool {
 	from, known := t.minorOf(images[0])
 	variant := parseTag(t, images[0].Tag).Variant
 	above := func(p imagetag.Tag) (imagetag.Minor, bool) {
-		m, ok := t.Scheme.MinorOf(p)
+		m, ok := t.releasedMinor(p)
 		return m, ok && known && p.Variant == variant && m.Compare(from) > 0
 	}
 	var next *imagetag.Minor

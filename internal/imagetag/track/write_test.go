@@ -129,6 +129,8 @@ func TestRoll(t *testing.T) {
 			[]string{Rolling}, "", "", "2 of 3"},
 		"OnDelete: a pod that is leaving counts before the status says so": {[]Target{target(DaemonSet, "a", done, batch(1, 1, 1))}, held, false,
 			[]string{Rolling}, "", "", ""},
+		"OnDelete: no pod is old any more": {[]Target{target(DaemonSet, "a", done, unwell, batch(0, 2, 2), func(w *Target) { w.Old, w.Settled = nil, true })}, held, false,
+			[]string{Current}, "", "", ""},
 		"OnDelete: a disruption budget goes first": {[]Target{target(DaemonSet, "a", done, unwell, batch(1, 2, 2), budget(0, 1))}, held, false,
 			[]string{Rolling}, "", "", "allows no disruption"},
 		"outside of the windows no pod is evicted": {[]Target{target(DaemonSet, "a", done, func(w *Target) { w.OnDelete, w.Old, w.Closed = true, []string{"a-1"}, "opens at night" })}, held, false,
