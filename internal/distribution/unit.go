@@ -109,3 +109,17 @@ func topLevel(text, key string) string {
 	}
 	return ""
 }
+
+// NamesDatastore reports whether a unit, an environment or a configuration of k3s or RKE2
+// names a datastore. It answers yes where it is not sure.
+func NamesDatastore(texts ...string) bool {
+	for _, text := range texts {
+		for line := range strings.Lines(text) {
+			line = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(line), "_", "-"))
+			if !strings.HasPrefix(line, "#") && strings.Contains(line, "datastore-endpoint") {
+				return true
+			}
+		}
+	}
+	return false
+}

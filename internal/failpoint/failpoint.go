@@ -49,6 +49,10 @@ const (
 	PluginsReplaced      = "plugins.replaced"      // one network plugin of several is replaced
 	RuntimeRestart       = "runtime.restart"       // the container runtime was asked to restart
 	EtcdSnapshot         = "etcd.snapshot"         // a snapshot of etcd is written, not named
+	SQLiteStopped        = "sqlite.stopped"        // the unit with the database is stopped, nothing is copied or restored
+	SQLiteCopied         = "sqlite.copied"         // the copy of the database is whole, its record is not written
+	SQLiteRenamed        = "sqlite.renamed"        // undo: one file of the database is the old one
+	SQLiteRestored       = "sqlite.restored"       // undo: the old database is in place, which is not on record
 	CertRenewed          = "cert.renewed"          // a certificate is renewed, who uses it runs with the old one
 	RebootNoted          = "reboot.noted"          // the ending boot is on disk, the reboot is not requested yet
 	StaticPodKept        = "staticpod.kept"        // the old manifest is kept, the new one is not written

@@ -220,14 +220,15 @@ const (
 	FieldManifestChanges = "control-plane/manifest-changes"
 	FieldManifestProblem = "control-plane/manifest-problem"
 	FieldKernelArguments = "os/kernel-arguments"
-	// FieldDatastore of a server of k3s or RKE2 is DatastoreEtcd or DatastoreOther.
+	// FieldDatastore of a server of k3s or RKE2 is one of the Datastore constants.
 	FieldDatastore = "supervisor/datastore"
 )
 
-// Datastores of a server: embedded etcd, or SQLite and those outside of the node.
+// Datastores of a server: embedded etcd, a file of SQLite, or one outside of the node.
 const (
-	DatastoreEtcd  = "etcd"
-	DatastoreOther = "other"
+	DatastoreEtcd   = "etcd"
+	DatastoreSQLite = "sqlite"
+	DatastoreOther  = "other"
 )
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be

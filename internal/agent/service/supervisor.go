@@ -64,22 +64,54 @@ func (p supervisorPart) DetachedRuns(ctx context.Context, unit string) (bool, er
 	return p.host.DetachedRuns(ctx, unit)
 }
 
+func (p supervisorPart) Stop(ctx context.Context) error {
+	return p.host.unit(ctx, func(m *systemd.Manager) error { return m.Stop(ctx, p.node.Unit) })
+}
+
+// SQLite is the path of the database of a server that has no other datastore.
+func (p supervisorPart) SQLite() string {
+	if p.datastore() != model.DatastoreSQLite {
+		return ""
+	}
+	return p.database()
+}
+
+func (p supervisorPart) database() string { return p.dataPath("server/db/state.db") }
+
+func (p supervisorPart) dataPath(below string) string {
+	return filepath.Join(p.node.Root, p.node.Place(distribution.WhatData), below)
+}
+
+// datastore of a server, "" on other nodes. Embedded etcd has a directory. A configuration
+// with a datastore of its own counts more than a file that an earlier one left, and may have
+// changed since the agent started.
+func (p supervisorPart) datastore() string {
+	if !p.server() {
+		return ""
+	}
+	if _, err := os.Stat(p.dataPath("server/db/etcd")); err == nil {
+		return model.DatastoreEtcd
+	}
+	st, err := os.Stat(p.database())
+	if now := kube.Supervised(p.node.Root); err == nil && st.Mode().IsRegular() && now != nil && !now.NamesDatastore {
+		return model.DatastoreSQLite
+	}
+	return model.DatastoreOther
+}
+
 // SnapshotCommand is the distribution's own.
 func (p supervisorPart) SnapshotCommand(dir string) []string {
-	if !p.server() {
+	if !p.server() || p.SQLite() != "" {
 		return nil
 	}
 	return []string{p.node.Program, "etcd-snapshot", "save", "--name", "refit", "--dir", dir}
 }
 
-// fields has the datastore of a server: embedded etcd has a directory.
+// fields has the datastore of a server.
 func (p supervisorPart) fields(context.Context, agent.Asked) map[string]string {
-	if !p.server() {
+	store := p.datastore()
+	if store == "" {
 		return nil
-	}
-	store := model.DatastoreOther
-	if _, err := os.Stat(filepath.Join(p.node.Place(distribution.WhatData), "server/db/etcd")); err == nil {
-		store = model.DatastoreEtcd
 	}
 	return map[string]string{model.FieldDatastore: store}
 }

@@ -30,6 +30,7 @@ func Make(in Input) Outcome {
 	p.checkSkewAtEnd()
 	p.setWaves()
 	p.notes()
+	p.datastoreNotes()
 	p.liveNotes()
 	return out
 }

@@ -42,17 +42,56 @@ func supervisorUpdater() Updater {
 		if c := ofAnother(q, mine); c != nil {
 			return *c
 		}
-		if store := q.Node.Current[model.FieldDatastore]; q.Node.ControlPlane && store != model.DatastoreEtcd {
-			return refuseChanges(mine, "refit saves a snapshot of etcd before it updates a server, and this one has no embedded etcd",
-				"update its servers with the distribution's own tool, or move the datastore to embedded etcd; wait if the agent has just started")
+		store := q.Node.Current[model.FieldDatastore]
+		if c := otherDatastore(q, mine, store); c != nil {
+			return *c
 		}
 		s := model.Step{ID: "supervisor", Verb: "swap", From: q.Node.Kubelet, To: mine[0].To, Disruption: model.DisruptionRestart, Changes: mine, DeadlineSeconds: deadlineSupervisor}
 		if minorsBetween(s.From, s.To) > 0 {
 			s.Disruption = model.DisruptionDrain
-			if q.Node.ControlPlane {
+			if q.Node.ControlPlane && store == model.DatastoreEtcd {
 				s.NotReversible = "an older API server may not read the objects that the new one stored; restore the snapshot of etcd with the command of " + row.Title + " to roll it back"
 			}
 		}
 		return Claim{Steps: []model.Step{s}, Blockers: missingPayloads(q, row.Name)}
 	}}
+}
+
+// otherDatastore refuses a server of whose datastore refit saves no snapshot, nil if it does.
+func otherDatastore(q Question, mine []model.Change, store string) *Claim {
+	var c Claim
+	switch {
+	case !q.Node.ControlPlane || store == model.DatastoreEtcd:
+		return nil
+	case store == model.DatastoreSQLite && q.Input != nil && controlPlanes(q.Input) == 1:
+		return nil
+	case store == model.DatastoreSQLite:
+		c = refuseChanges(mine, "its datastore is a file of SQLite, which one server alone can use, and the cluster has several",
+			"remove the servers that are none, or the file server/db/state.db that an earlier datastore left")
+	default:
+		c = refuseChanges(mine, "refit saves a snapshot before it updates a server, and this one has neither embedded etcd nor SQLite",
+			"update its servers with the distribution's own tool, or move the datastore to embedded etcd; wait if the agent has just started")
+	}
+	return &c
+}
+
+// datastoreNotes says of a server with SQLite what its move, and an undo, mean.
+func (p *planner) datastoreNotes() {
+	sqlite := map[string]bool{}
+	for _, n := range p.in.Nodes {
+		sqlite[n.Name] = n.Current[model.FieldDatastore] == model.DatastoreSQLite
+	}
+	nodes := p.out.Plan.Nodes
+	for i := range nodes {
+		for _, s := range nodes[i].Steps {
+			if s.Updater != "supervisor" || !sqlite[nodes[i].Node] {
+				continue
+			}
+			note := "the API server is unavailable while refit copies the database of SQLite, and until the new program has started; workloads go on"
+			if minorsBetween(s.From, s.To) > 0 {
+				note += ". An undo restores this copy: objects that changed after it was made are lost"
+			}
+			nodes[i].Notes = append(nodes[i].Notes, note)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package updateplan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -95,7 +96,7 @@ func TestOtherDistributionsAreRefused(t *testing.T) {
 }
 
 // k3s and RKE2 move by the updater supervisor: a build restarts nodes, a minor version drains
-// them. Servers need etcd, of which a snapshot is saved first.
+// them. Servers need etcd or SQLite, of which a snapshot is saved first.
 func TestSupervisorSteps(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -107,8 +108,10 @@ func TestSupervisorSteps(t *testing.T) {
 		"another build of k3s":  {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreEtcd, payload: "k3s", disruption: model.DisruptionRestart},
 		"another build of RKE2": {from: "v1.35.4+rke2r1", to: "v1.35.4+rke2r2", store: model.DatastoreEtcd, payload: "rke2", disruption: model.DisruptionRestart},
 		"a minor version":       {from: "v1.35.4+k3s1", to: "v1.36.0+k3s1", store: model.DatastoreEtcd, payload: "k3s", disruption: model.DisruptionDrain, final: true},
-		"SQLite":                {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreOther, payload: "k3s", refused: "no embedded etcd"},
-		"an unknown datastore":  {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", payload: "k3s", refused: "no embedded etcd"},
+		"a database outside":    {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreOther, payload: "k3s", refused: "neither embedded etcd nor SQLite"},
+		"an unknown datastore":  {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", payload: "k3s", refused: "neither embedded etcd nor SQLite"},
+		"a build with SQLite":   {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreSQLite, payload: "k3s", disruption: model.DisruptionRestart},
+		"a minor with SQLite":   {from: "v1.35.4+k3s1", to: "v1.36.0+k3s1", store: model.DatastoreSQLite, payload: "k3s", disruption: model.DisruptionDrain},
 		"without the program":   {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreEtcd, payload: "kubelet", disruption: model.DisruptionRestart, refused: "brings no k3s"},
 	} {
 		server := cp("n1", c.from)
@@ -132,4 +135,57 @@ func TestSupervisorSteps(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A plan with SQLite says what an undo loses. Two servers cannot share its file.
+func TestSupervisorWithSQLite(t *testing.T) {
+	t.Parallel()
+	server := func(name string) Node {
+		n := cp(name, "v1.35.4+k3s1")
+		n.Current = Fields{model.FieldDatastore: model.DatastoreSQLite}
+		return n
+	}
+	plan := func(to string, nodes ...Node) Outcome {
+		return Make(input(func(in *Input) {
+			in.Target.Kubernetes, in.KubeadmVersion, in.Payloads = to, "", []Payload{{Name: "k3s"}}
+		}, nodes...))
+	}
+	for to, loses := range map[string]bool{"v1.35.4+k3s2": false, "v1.36.0+k3s1": true} {
+		o := plan(to, server("n1"), worker("n2", "v1.35.4+k3s1"))
+		for _, n := range o.Plan.Nodes {
+			notes := strings.Join(n.Notes, "; ")
+			if n.Node == "n1" && (!strings.Contains(notes, "copies the database") || strings.Contains(notes, "are lost") != loses) || n.Node == "n2" && notes != "" {
+				t.Errorf("%s: %s has the notes %q", to, n.Node, notes)
+			}
+		}
+	}
+	if o := plan("v1.35.4+k3s2", server("n1"), server("n2")); !strings.Contains(tell(o), "one server alone can use") {
+		t.Errorf("two servers: %s", tell(o))
+	}
+}
+
+// However far a bundle is ahead, the plan moves one minor version or none, and names the next
+// bundle that is missing.
+func TestHopsAreNamed(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		build := rapid.SampledFrom([]string{"", "+k3s1", "+rke2r1"}).Draw(t, "build")
+		minor, hops := rapid.IntRange(28, 40).Draw(t, "minor"), rapid.IntRange(1, 5).Draw(t, "hops")
+		from, to := fmt.Sprintf("v1.%d.4%s", minor, build), fmt.Sprintf("v1.%d.1%s", minor+hops, build)
+		server := cp("n1", from)
+		server.Current = Fields{model.FieldDatastore: model.DatastoreEtcd}
+		o := Make(input(func(in *Input) {
+			in.Target.Kubernetes, in.KubeadmVersion = to, from
+			in.Payloads = []Payload{{Name: "k3s"}, {Name: "rke2"}, {Name: "kubelet"}, {Name: "kubeadm"}}
+		}, server, worker("n2", from)))
+		named := map[string]bool{}
+		for _, b := range o.Blockers {
+			if b.Reason == reasonVersionSkew && b.Fix == fmt.Sprintf("first update with a bundle of v1.%d", minor+1) {
+				named[b.Object] = true
+			}
+		}
+		if refused := named["Node/n1"] && named["Node/n2"]; refused != (hops > 1) || hops == 1 && len(o.Blockers) > 0 {
+			t.Fatalf("%s to %s: %s", from, to, tell(o))
+		}
+	})
 }

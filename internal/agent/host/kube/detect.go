@@ -45,6 +45,8 @@ type Detection struct {
 	Places []DetectedPlace `json:"places,omitempty"`
 	// Differences from the defaults of the distribution.
 	Differences []DetectedDifference `json:"differences,omitempty"`
+	// NamesDatastore: unit or configuration name a datastore, so it is not the default one.
+	NamesDatastore bool `json:"-"`
 	// Unreadable are paths that could not be read.
 	Unreadable []string `json:"unreadable,omitempty"`
 	// Does says what refit does on such nodes.
@@ -87,6 +89,7 @@ func Detect(root string) (*Detection, error) {
 	}
 	l := f.Layout(distribution.ReadUnit(r.unit(f)...), r.config(f))
 	d.Distribution, d.Title, d.Role, d.Unit, d.Seen = f.Row.Name, f.Row.Title, f.Role, f.Unit, f.Seen
+	d.NamesDatastore = distribution.NamesDatastore(append(r.unit(f), r.settings(f, l)...)...)
 	d.Program, d.Does, d.Touches = l.Program, f.Row.Does(), f.Row.Touches
 	for _, p := range l.Places.List() {
 		d.Places = append(d.Places, DetectedPlace{p.What, p.Path, r.exists(p.Path)})
@@ -330,6 +333,27 @@ func (r *rootReader) unit(f distribution.Found) []string {
 	sort.Strings(names)
 	for _, n := range names {
 		texts = append(texts, r.read(dropins[n]))
+	}
+	return texts
+}
+
+// settings returns the texts that set more than the unit: environments and configurations.
+func (r *rootReader) settings(f distribution.Found, l distribution.Layout) []string {
+	name := strings.TrimSuffix(f.Unit, ".service")
+	texts := []string{r.read(l.Places.Config)}
+	for _, at := range []string{"/etc/default/" + name, "/etc/sysconfig/" + name, f.UnitFile + ".env", strings.TrimSuffix(f.UnitFile, ".service") + ".env"} {
+		texts = append(texts, r.read(at))
+	}
+	at, err := r.resolve(l.Places.Config + ".d")
+	if err != nil {
+		return texts
+	}
+	entries, err := os.ReadDir(at)
+	if err != nil {
+		return texts
+	}
+	for _, e := range entries[:min(len(entries), maxDropins)] {
+		texts = append(texts, r.read(path.Join(l.Places.Config+".d", e.Name())))
 	}
 	return texts
 }

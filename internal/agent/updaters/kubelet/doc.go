@@ -15,7 +15,9 @@
 //
 // Supervisor replaces the one program of a k3s or RKE2 node in the same way, as the kubelet
 // there is a part of it. A server's program changes only after the distribution has saved,
-// and refit verified, a snapshot of etcd. A server is not returned over a minor version.
+// and refit verified, a snapshot of etcd. Such a server is not returned over a minor version.
+// A server with SQLite is stopped for the swap: refit copies the database meanwhile, and an
+// undo over a minor version restores that copy together with the program.
 //
 // Inputs: Host, payloads kubelet and kubectl, the step's configuration. Outputs: the
 // node's kubelet, 90-refit.conf in the kubelet's configuration directory, a drop-in of

@@ -24,6 +24,10 @@ type SupervisorHost interface {
 	Host
 	// SnapshotCommand saves a snapshot of etcd into a directory; nil on nodes without etcd.
 	SnapshotCommand(dir string) []string
+	// SQLite is the path of a server's database, "" on nodes without one.
+	SQLite() string
+	// Stop stops the unit and the process that has the database open. Containers continue.
+	Stop(ctx context.Context) error
 	// RunDetached starts a command in a unit of its own, with its output in log and its end
 	// in result; DetachedRuns reports whether the unit runs.
 	RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error
@@ -31,7 +35,8 @@ type SupervisorHost interface {
 }
 
 // Supervisor is the step "supervisor": it replaces the one program of a k3s or RKE2 node as
-// Updater replaces a kubelet. On servers it first saves a snapshot of etcd.
+// Updater replaces a kubelet. On servers it first saves a snapshot of etcd, or a copy of the
+// database of SQLite.
 type Supervisor struct {
 	*Updater
 	host SupervisorHost
@@ -47,17 +52,26 @@ func (u *Supervisor) Name() string { return "supervisor" }
 
 // Update saves the snapshot that is missing, and then does what Updater does.
 func (u *Supervisor) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	if db := u.host.SQLite(); db != "" {
+		return u.updateStopped(ctx, t, db)
+	}
 	if r, ok, err := u.saveSnapshot(ctx, t); !ok || err != nil {
 		return r, err
 	}
 	return u.Updater.Update(ctx, t)
 }
 
-// Undo restores the old program. It returns no server over a minor version: the old API
-// server may not read the objects that the newer one stored.
+// Undo restores the old program. It returns no server with etcd over a minor version: the
+// old API server may not read the objects that the newer one stored. SQLite has one server,
+// whose database is restored with the program.
 func (u *Supervisor) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	if u.host.SnapshotCommand(t.Rollback) != nil && minorOf(t.Step.From) != minorOf(t.Step.To) {
 		return updaters.Result{}, fmt.Errorf("an older minor version may not read the objects in etcd; the snapshot is in %s: %w", snapshotDir(t), updaters.ErrNotReversible)
+	}
+	if db := u.host.SQLite(); db != "" && minorOf(t.Step.From) != minorOf(t.Step.To) {
+		if r, ok, err := u.restoreSQLite(ctx, t, db); !ok || err != nil {
+			return r, err
+		}
 	}
 	return u.Updater.Undo(ctx, t)
 }

@@ -28,10 +28,13 @@ type simServer struct {
 	saves int
 	// replacedEarly: the program was another one when the snapshot was saved.
 	replacedEarly bool
+	// db is the path of its database of SQLite, "" with etcd.
+	db    string
+	stops int
 }
 
 func (n *simServer) SnapshotCommand(dir string) []string {
-	if !n.server {
+	if !n.server || n.db != "" {
 		return nil
 	}
 	return []string{"k3s", "etcd-snapshot", "save", "--dir", dir}
@@ -68,8 +71,18 @@ func supervisorFixture(server bool, from, to string) func(t *testing.T) *updater
 
 func newSupervisor(t *testing.T, server bool, from, to string) (*updatertest.Fixture, *simServer) {
 	t.Helper()
+	store := ""
+	if server {
+		store = model.DatastoreEtcd
+	}
+	return newServer(t, store, from, to)
+}
+
+// newServer is a server with a datastore, an agent without one.
+func newServer(t *testing.T, store, from, to string) (*updatertest.Fixture, *simServer) {
+	t.Helper()
 	dir := t.TempDir()
-	n := &simServer{simNode: &simNode{path: filepath.Join(dir, "usr", "k3s"), running: from, age: 100, sickVersion: to}, server: server}
+	n := &simServer{simNode: &simNode{path: filepath.Join(dir, "usr", "k3s"), running: from, age: 100, sickVersion: to}, server: store != ""}
 	payload := filepath.Join(dir, "payload")
 	for path, text := range map[string]string{n.path: from, payload: to} {
 		if err := fsutil.WriteFile(path, []byte(text), 0o755); err != nil {
@@ -80,8 +93,12 @@ func newSupervisor(t *testing.T, server bool, from, to string) (*updatertest.Fix
 	if err != nil {
 		t.Fatal(err)
 	}
+	if store == model.DatastoreSQLite {
+		n.db = filepath.Join(dir, "db", "state.db")
+		n.writeDB(minorOf(from), 1)
+	}
 	now := time.Now()
-	planned := plannedSupervisor(t, server, from, to)
+	planned := plannedSupervisor(t, store, from, to)
 	return &updatertest.Fixture{
 		Make: func() updaters.Updater {
 			u := NewSupervisor(n, "k3s")
@@ -96,9 +113,9 @@ func newSupervisor(t *testing.T, server bool, from, to string) (*updatertest.Fix
 				}
 				return updaters.Payload{Path: payload, Digest: digest}, nil
 			}},
-		Tick: func() { now = now.Add(time.Second); n.tick() },
+		Tick: func() { now = now.Add(time.Second); n.tick(); n.write() },
 		State: func() string {
-			if n.running == n.file() && n.KubeletHealthy(t.Context()) == nil {
+			if n.running == n.file() && n.readsDB() == nil && n.KubeletHealthy(t.Context()) == nil {
 				return n.running
 			}
 			return "between"
@@ -110,11 +127,11 @@ func newSupervisor(t *testing.T, server bool, from, to string) (*updatertest.Fix
 	}, n
 }
 
-func plannedSupervisor(t *testing.T, server bool, from, to string) *model.Step {
+func plannedSupervisor(t *testing.T, store, from, to string) *model.Step {
 	t.Helper()
-	node := updateplan.Node{Name: "n1", Kubelet: from, ControlPlane: server}
-	if server {
-		node.ControlPlaneVersion, node.Current = from, updateplan.Fields{model.FieldDatastore: model.DatastoreEtcd}
+	node := updateplan.Node{Name: "n1", Kubelet: from, ControlPlane: store != ""}
+	if store != "" {
+		node.ControlPlaneVersion, node.Current = from, updateplan.Fields{model.FieldDatastore: store}
 	}
 	in := updateplan.Input{Nodes: []updateplan.Node{node}, Target: model.Target{Kubernetes: to}}
 	for _, s := range updateplan.Make(in).Plan.Nodes[0].Steps {
@@ -131,6 +148,8 @@ func TestSupervisorConformance(t *testing.T) {
 		"server over a build":         supervisorFixture(true, "v1.35.4+k3s1", "v1.35.4+k3s2"),
 		"server over a minor version": supervisorFixture(true, "v1.35.4+k3s1", "v1.36.3+k3s1"),
 		"agent over a minor version":  supervisorFixture(false, "v1.35.4+k3s1", "v1.36.3+k3s1"),
+		"SQLite over a build":         sqliteFixture("v1.35.4+k3s1", "v1.35.4+k3s2"),
+		"SQLite over a minor version": sqliteFixture("v1.35.4+k3s1", "v1.36.3+k3s1"),
 	} {
 		t.Run(name, func(t *testing.T) { updatertest.Conform(t, f) })
 	}
