@@ -265,3 +265,21 @@ func TestPlacesMoveWithTheDataDirectory(t *testing.T) {
 		t.Errorf("a directory of a similar name moved: %+v", other)
 	}
 }
+
+// A datastore that is named anywhere, by flag, key or environment, is found; a comment is none.
+func TestNamesDatastore(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"":                                false,
+		"# datastore-endpoint: x\n":       false,
+		"  #datastore-endpoint: x\n":      false,
+		"token: x\nwrite-kubeconfig: y\n": false,
+		"datastore-endpoint: x":           true,
+		"K3S_DATASTORE_ENDPOINT='x'\n":    true,
+		"ExecStart=/usr/local/bin/k3s \\\n    server \\\n\t'--datastore-endpoint=x' \\\n": true,
+	} {
+		if got := NamesDatastore("# first", text, "last: 1"); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func sqliteDir(t updaters.Task) string { return filepath.Join(t.Rollback, "sqlit
 
 // updateStopped replaces the program while the unit is stopped, after a copy of its
 // database. Between copy and swap the old program writes nothing, so the copy has all that
-// it ever stored. Whatever fails before the swap, the old program starts again.
+// it ever stored. After a failure before the swap the old program starts again.
 func (u *Supervisor) updateStopped(ctx context.Context, t updaters.Task, db string) (updaters.Result, error) {
 	path, err := u.host.Kubelet(ctx)
 	if err != nil {

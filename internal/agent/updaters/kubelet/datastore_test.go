@@ -238,7 +238,7 @@ func TestSQLiteIsRestoredOverAMinorOnly(t *testing.T) {
 	}
 }
 
-// Whatever is wrong before the swap, the old program runs again and the step fails.
+// If anything is wrong before the swap, the old program runs again and the step fails.
 func TestSQLiteFailsBeforeTheSwap(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken func(*updatertest.Fixture, *simServer)

@@ -80,10 +80,7 @@ func copySQLite(ctx context.Context, db, dir string) error {
 	if s, ok, err := readSQLiteSnapshot(dir); err == nil && ok && s.of(db) {
 		return nil
 	}
-	if err := os.Remove(sqliteRecord(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+	if err := emptyDir(dir); err != nil {
 		return err
 	}
 	files, err := sqliteFiles(db)
@@ -109,6 +106,14 @@ func copySQLite(ctx context.Context, db, dir string) error {
 	}
 	failpoint.Here(failpoint.SQLiteCopied)
 	return fsutil.WriteJSON(sqliteRecord(dir), s)
+}
+
+// emptyDir removes an older copy, its record first.
+func emptyDir(dir string) error {
+	if err := os.Remove(sqliteRecord(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700))
 }
 
 // verify reads the copies again, and what SQLite wrote about their size.
