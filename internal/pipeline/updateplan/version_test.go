@@ -162,6 +162,11 @@ func TestSupervisorWithSQLite(t *testing.T) {
 	if o := plan("v1.35.4+k3s2", server("n1"), server("n2")); !strings.Contains(tell(o), "one server alone can use") {
 		t.Errorf("two servers: %s", tell(o))
 	}
+	// Where only the node is known, the number of servers is not.
+	alone := Question{Node: server("n1"), Current: Fields{PathKubelet: "v1.35.4+k3s1"}, Desired: Fields{PathKubelet: "v1.35.4+k3s2"}}
+	if c := Cover([]Updater{supervisorUpdater()}, alone); len(c.Steps) > 0 || len(c.Blockers) != 1 {
+		t.Errorf("without the cluster: %+v", c)
+	}
 }
 
 // However far a bundle is ahead, the plan moves one minor version or none, and names the next
