@@ -184,7 +184,22 @@ const (
 	// container runtime of a node cannot fetch it.
 	ReasonOSImageNotFetched = "OSImageNotFetched"
 	ReasonImageBuildFailed  = "ImageBuildFailed"
-	ReasonBuildInterrupted  = "BuildInterrupted"
+	// Findings about an OS image, before any node boots it.
+	ReasonOSImageUnreadable      = "OSImageUnreadable"
+	ReasonOSImageArchitecture    = "OSImageArchitecture"
+	ReasonOSImageNotBootable     = "OSImageNotBootable"
+	ReasonOSImageKernel          = "OSImageKernel"
+	ReasonOSImageInitramfs       = "OSImageInitramfsMissing"
+	ReasonOSImageWithoutSystemd  = "OSImageWithoutSystemd"
+	ReasonOSImageKubelet         = "OSImageKubeletMissing"
+	ReasonOSImageKubeletSkew     = "OSImageKubeletSkew"
+	ReasonOSImageKubeletUnknown  = "OSImageKubeletUnknown"
+	ReasonOSImageRuntime         = "OSImageRuntimeMissing"
+	ReasonOSImageAgent           = "OSImageAgentMissing"
+	ReasonOSImageUnit            = "OSImageUnitMissing"
+	ReasonOSImageTooLarge        = "OSImageTooLarge"
+	ReasonOSImageSignaturePolicy = "OSImageSignaturePolicy"
+	ReasonBuildInterrupted       = "BuildInterrupted"
 	// ReasonImageBuilt, ReasonImageReused and ReasonImageNotBooted are for events: a
 	// build succeeded; no build was needed; nodes do not need to boot its result.
 	ReasonImageBuilt     = "ImageBuilt"

@@ -163,8 +163,13 @@ func (s *archiveStore) Open(_ context.Context, d ocispec.Descriptor) (io.ReadClo
 	if !ok {
 		return nil, fmt.Errorf("%s has no blob %s: %w", s.path, d.Digest, fs.ErrNotExist)
 	}
-	return io.NopCloser(io.NewSectionReader(s.f, e.offset, e.size)), nil
+	return blobSection{io.NewSectionReader(s.f, e.offset, e.size)}, nil
 }
+
+// blobSection is a blob in an archive. It can seek, so that readers may pass parts by.
+type blobSection struct{ *io.SectionReader }
+
+func (blobSection) Close() error { return nil }
 
 // OpenArchive finds images in a layout in an uncompressed tar, without unpacking it. Close
 // the closer when all blobs were read.

@@ -16,11 +16,14 @@
 //     the node reboots. A change without a rule means a reboot. A pool's own rules come
 //     before the defaults. Within a list the most specific rule counts: the exact path, then
 //     the longest pattern. Each action occurs once. A reboot replaces all others.
+//   - Admit: an image is refused before any node boots it, if nodes of its pool could not start,
+//     join, or return by themselves. Unknown facts of nodes give no finding.
 //
 // Inputs: the spec of an OSImage, the base's digest, existing builds, the registry's answer;
-// a merged model.NodeConfig; rules and changes. Outputs: a Decision with its
-// reason; a Placement; a Disruption. Callers: controller/osimages, controller/nodeconfigs,
-// osimage/{contents,imagebuild}, refit image build. Example:
+// a merged model.NodeConfig; rules and changes; facts of an image and of its nodes. Outputs: a
+// Decision with its reason; a Placement; a Disruption; Findings. Callers: controller/osimages,
+// controller/nodeconfigs, controller/gatefacts,
+// osimage/{contents,imagebuild}, refit image. Example:
 //
 //	d := osimage.Decide(osimage.Situation{Wanted: inputs, Builds: builds, Registry: osimage.Present})
 package osimage

@@ -95,15 +95,8 @@ func (r *reader) readLayer(l Layer, t *tree, see visitFunc) error {
 	if err == nil {
 		_, err = io.Copy(io.Discard, raw)
 	}
-	var mine incomparable
-	switch {
-	case err == nil:
-	case raw.failed != nil:
-		return raw.failed
-	case errors.Is(err, errStop), errors.As(err, &mine):
+	if err = l.verdict(raw, err); err != nil {
 		return err
-	default:
-		return incomparable("layer " + l.Digest + " cannot be read: " + err.Error())
 	}
 	if got := hex.EncodeToString(raw.sum.Sum(nil)); got != want {
 		return incomparable("layer " + l.Digest + " is not what its digest says")
