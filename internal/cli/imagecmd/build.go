@@ -32,8 +32,8 @@ import (
 
 // New returns the command.
 func New(a *inputs.Access) *cobra.Command {
-	c := &cobra.Command{Use: "image", Short: "Build OS images from a base and a configuration"}
-	c.AddCommand(newBuild(a))
+	c := &cobra.Command{Use: "image", Short: "Build and check OS images"}
+	c.AddCommand(newBuild(a), newLint(a))
 	return c
 }
 

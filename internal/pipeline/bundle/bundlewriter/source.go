@@ -314,14 +314,8 @@ func (in *inputs) openBundle(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	m := f.Header().Metadata
-	s := &bundleStore{path: path, f: f, blobs: map[string]int{}}
-	for i, b := range m.Blobs {
-		s.blobs[b.Digest] = i
-	}
-	for _, img := range m.Images {
-		in.images = append(in.images, oci.Root{Name: img.Name, Group: img.Group, Sparse: true, Store: s,
-			Desc: ocispec.Descriptor{MediaType: img.MediaType, Digest: digestOf(img.Digest), Size: m.Blobs[s.blobs[img.Digest]].Size}})
-	}
+	s := newBundleStore(path, f)
+	in.images = append(in.images, s.images()...)
 	for _, p := range m.Payloads {
 		in.payloads = append(in.payloads, payloadRoot{name: p.Name, version: p.Version, platform: p.Platform, mode: p.Mode, digest: p.Digest, size: p.Size, store: s})
 	}
@@ -333,6 +327,32 @@ type bundleStore struct {
 	path  string
 	f     *bundlereader.File
 	blobs map[string]int
+}
+
+func newBundleStore(path string, f *bundlereader.File) *bundleStore {
+	s := &bundleStore{path: path, f: f, blobs: map[string]int{}}
+	for i, b := range f.Header().Metadata.Blobs {
+		s.blobs[b.Digest] = i
+	}
+	return s
+}
+
+func (s *bundleStore) images() (out []oci.Root) {
+	m := s.f.Header().Metadata
+	for _, img := range m.Images {
+		out = append(out, oci.Root{Name: img.Name, Group: img.Group, Sparse: true, Store: s,
+			Desc: ocispec.Descriptor{MediaType: img.MediaType, Digest: digestOf(img.Digest), Size: m.Blobs[s.blobs[img.Digest]].Size}})
+	}
+	return out
+}
+
+// OpenImages opens the images of a bundle. Close the closer when all blobs were read.
+func OpenImages(path string) ([]oci.Root, io.Closer, error) {
+	f, err := bundlereader.OpenPath(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newBundleStore(path, f).images(), f, nil
 }
 
 func (s *bundleStore) String() string { return s.path }
