@@ -27,6 +27,8 @@ const (
 	// ContentOSLive is JSON: the files in which an OS image differs from the one that a
 	// pool's nodes keep, and that agents write.
 	ContentOSLive = "oslive"
+	// ContentOSFacts is JSON: what an OS image has, as refit read it from its layers.
+	ContentOSFacts = "osfacts"
 	// ContentStream is the data of a BootImageStream that was fetched.
 	ContentStream = "stream"
 )
@@ -50,8 +52,8 @@ type Content struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Type of the data: hold, trust, plan, config, osconfig, osimage, packages, oslive or
-	// stream.
+	// Type of the data: hold, trust, plan, config, osconfig, osimage, packages, oslive,
+	// osfacts or stream.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Content is named by its hash and cannot be changed: create another"
 	Type string `json:"type"`
 	// Data as JSON text; packages are lines.

@@ -102,8 +102,8 @@ type FailedFetch struct {
 
 // FileSystem is the free space of a file system.
 type FileSystem struct {
-	// Name: state (the agent's own store), images (the runtime's) or programs
-	// (where the kubelet's program is).
+	// Name: state (the agent's own store), images (the runtime's), programs
+	// (where the kubelet's program is), boot or sysroot (of a host that boots OS images).
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
 	Name string `json:"name"`

@@ -263,6 +263,12 @@ type OSImagePool struct {
 	PrepullReason string `json:"prepullReason,omitempty"`
 	// +optional
 	PrepullMessage string `json:"prepullMessage,omitempty"`
+	// Facts is the Content in refit-nodes with what Image has, as refit read it from its
+	// layers; FactsMessage is why refit could not read them.
+	// +optional
+	Facts string `json:"facts,omitempty"`
+	// +optional
+	FactsMessage string `json:"factsMessage,omitempty"`
 	// Placed counts where what is configured went: image /usr, image /etc, agent.
 	// +optional
 	Placed map[string]int32 `json:"placed,omitempty"`

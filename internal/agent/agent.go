@@ -177,7 +177,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 	}
 	configs := &configApproval{shared: s, checks: map[string]configCheck{}}
 	payloads := &payloadFinder{shared: s, compared: map[string]bool{}}
-	space := &spaceChecker{shared: s, place: p.Place, eviction: kubeletEviction}
+	space := &spaceChecker{shared: s, place: p.Place, eviction: kubeletEviction, booted: "/run/ostree-booted"}
 	maintenance := &maintenanceLoop{shared: s, settled: p.Settled, drill: p.Drill, drills: make(chan string, 1)}
 	mediaScan := &mediaLoop{s}
 	a := &Agent{

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/desired"
@@ -24,6 +26,8 @@ type spaceChecker struct {
 	// eviction is what the kubelet wants left free; tests want nothing left free of
 	// the disk that they happen to run on.
 	eviction func() kube.Eviction
+	// booted is a file that hosts have which boot OS images.
+	booted string
 	// roomAt is the room of the file system of a path in tests; nil: the machine's.
 	roomAt func(path string) (fsutil.Room, error)
 }
@@ -173,7 +177,26 @@ func (sc *spaceChecker) checkFetch(ctx context.Context, w *desired.State) []mode
 	return pin.CheckSpace(sc.conf.Node, need, sc.rooms(ctx))
 }
 
+// bootRooms returns the file systems from which a host boots OS images. refit's own content
+// goes elsewhere; the gate compares them with images.
+func (sc *spaceChecker) bootRooms() (out []pin.Room) {
+	if sc.booted == "" {
+		return nil
+	}
+	if _, err := os.Stat(sc.booted); err != nil {
+		return nil
+	}
+	for name, path := range map[string]string{pin.BootFS: "/boot", pin.SysrootFS: "/sysroot"} {
+		if r, err := sc.roomOf(path); err == nil { // an image may have no /boot of its own
+			out = append(out, pin.Room{Name: name, ID: r.ID, Free: r.Free, Total: r.Total})
+		}
+	}
+	slices.SortFunc(out, func(a, b pin.Room) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
 func (sc *spaceChecker) report(need map[string]int64, rooms []pin.Room) {
+	rooms = append(slices.Clone(rooms), sc.bootRooms()...)
 	fs := make([]v1alpha1.FileSystem, 0, len(rooms))
 	for _, r := range rooms {
 		fs = append(fs, v1alpha1.FileSystem{Name: r.Name, ID: r.ID, FreeBytes: max(0, r.Free), TotalBytes: r.Total})

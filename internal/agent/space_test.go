@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -85,6 +88,38 @@ func TestSetsAreSummedBeforeAByteMoves(t *testing.T) {
 	s = n.reported("with room all are held", held)
 	if int(s.Pins.ImagesPinned) != len(all.Images) {
 		t.Errorf("%+v", s.Pins)
+	}
+}
+
+// A host that boots OS images reports the room of /boot and /sysroot, and nothing of refit's is
+// measured against it.
+func TestBootRooms(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	mark := filepath.Join(dir, "ostree-booted")
+	s := &shared{conf: agentconfig.Config{StateDir: dir}, runtime: &fakeRuntime{dir: dir}, log: slog.New(slog.DiscardHandler)}
+	a := &spaceChecker{shared: s, booted: mark, eviction: func() kube.Eviction { return kube.Eviction{} },
+		roomAt: func(path string) (fsutil.Room, error) {
+			if path == "/boot" {
+				return fsutil.Room{ID: "8:1", Free: 40 << 20, Total: 1 << 30}, nil
+			}
+			return fsutil.Room{ID: "8:2", Free: 9 << 30, Total: 20 << 30}, nil
+		}}
+	names := func() (out []string) {
+		a.report(map[string]int64{}, a.rooms(t.Context()))
+		for _, f := range s.state.fileSystems {
+			out = append(out, fmt.Sprintf("%s %d", f.Name, f.FreeBytes>>20))
+		}
+		return out
+	}
+	if got := names(); len(got) != 2 {
+		t.Errorf("a host of packages reports %q", got)
+	}
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); len(got) != 4 || got[2] != "boot 40" || got[3] != "sysroot 9216" {
+		t.Errorf("%q", got)
 	}
 }
 

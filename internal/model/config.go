@@ -207,6 +207,10 @@ const (
 	FieldOSDrift  = "os/drift/"
 	FieldOSLeft   = "os/left"
 	FieldOSFailed = "os/failed"
+	// FieldOSDriver is how the OS is updated: bootc, rpm-ostree, ostree, sysext or package.
+	// FieldOSPolicy is the answer of the host's signature policy about the desired image.
+	FieldOSDriver = "os/driver"
+	FieldOSPolicy = "os/signature-policy"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"

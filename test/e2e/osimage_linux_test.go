@@ -31,6 +31,7 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 	"github.com/refit-dev/refit/test/simhost"
 )
@@ -172,11 +173,13 @@ func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	return w
 }
 
-// osImage is an image of plain layers: what is large and random does not shrink.
+// osImage is an image of plain layers: what is large and random does not shrink. The machine
+// whose programs the nodes have brings the parts that the image does not have.
 func osImage(t *testing.T, layers ...simhost.Files) v1.Image {
 	t.Helper()
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.ConfigFile(img, &v1.ConfigFile{OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"}})
+	img, err := mutate.ConfigFile(img, &v1.ConfigFile{OS: "linux", Architecture: "amd64", RootFS: v1.RootFS{Type: "layers"}, Config: v1.Config{Labels: map[string]string{
+		osimage.LabelBootc: "1", osimage.LabelHostProvides: "kubelet,runtime,refit-agent,systemd,initramfs"}}})
 	must(t, err)
 	for _, l := range layers {
 		img, err = mutate.AppendLayers(img, static.NewLayer(l.Tar(t), types.OCIUncompressedLayer))
@@ -320,7 +323,8 @@ func (w *osSite) adopted(t *testing.T) {
 }
 
 // built waits for the pool's image to be another than before, and checks what the
-// build cost: of the base only the manifest and the configuration.
+// build cost: of the base only the manifest and the configuration. What is in the image is read
+// for the gate, each layer once.
 func (w *osSite) built(t *testing.T, what string, begin time.Time, before string) v1alpha1.OSImagePool {
 	t.Helper()
 	p := w.image(t, func(p v1alpha1.OSImagePool) bool { return p.State == "Use" && p.Image != before && p.Build == p.Wanted })
@@ -345,11 +349,11 @@ func (w *osSite) built(t *testing.T, what string, begin time.Time, before string
 		}
 	}
 	w.seen.Builds = append(w.seen.Builds, out)
-	mounts := len(w.layers)
+	mounts, reads := len(w.layers), len(w.layers)
 	if before != "" {
-		mounts = 0 // the repository has them since the first build
+		mounts, reads = 0, 0 // the repository has them since the first build, and the controller knows them
 	}
-	if out.BaseReads != 0 || out.CopiedBytes != 0 || out.BaseMounts != mounts || b.Spec.Builder != "Append" {
+	if out.BaseReads > reads || out.CopiedBytes != 0 || out.BaseMounts != mounts || b.Spec.Builder != "Append" {
 		t.Errorf("the base was read or copied, or its layers were not mounted: %+v, builder %s (%s)", out, b.Spec.Builder, b.Spec.BuilderWhy)
 	}
 	return p

@@ -129,8 +129,8 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
 	addMissingFact(in, g.fillBootImages(ctx, w, in, max(lookEvery, stretch)), "boot-images")
 	addMissingFact(in, g.fillHealth(ctx, w, in, lookEvery), gate.HealthChecks)
-	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting)
-	addMissingFact(in, err, "os-images-held")
+	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting, in)
+	addMissingFact(in, err, "os-images-held", "os-images-fit")
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}
@@ -173,6 +173,7 @@ func (m *Moves) Node(g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, now 
 	g.Drained, g.Needs = m.drained[n.Name], m.needs[n.Name]
 	g.Pressure = pressures(n)
 	g.Drift = driftOf(nu)
+	g.Host = hostOf(n, nu)
 	_, ours := n.Annotations[v1alpha1.AnnotationCordonedBy]
 	g.ForeignCordon = n.Spec.Unschedulable && !ours
 	if nu == nil || nu.Status.Health == nil {

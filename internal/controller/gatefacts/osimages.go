@@ -6,16 +6,22 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/osimage/contents"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
-// readOSImages are the images that nodes of the plan boot, and how many of them hold
-// theirs: what the OSImages' own look has counted. byPool are those nodes.
-func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]string) ([]gate.OSImage, error) {
+// readOSImages are the images that nodes of the plan boot, how many of them hold theirs, and
+// whether they can boot them: the reconciler of OSImages has counted and read that. byPool are
+// those nodes, in has their facts.
+func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]string, in *gate.Input) ([]gate.OSImage, error) {
 	if len(byPool) == 0 {
 		return nil, nil
 	}
@@ -34,11 +40,109 @@ func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]stri
 			if o.Ready < o.Nodes && o.Message == "" {
 				o.Message = "nothing is known of it yet"
 			}
+			if err := addFindings(ctx, c, &p, &o, poolFacts(in, nodes)); err != nil {
+				return nil, err
+			}
 			out = append(out, o)
 		}
 	}
 	slices.SortFunc(out, func(a, b gate.OSImage) int { return strings.Compare(a.Pool, b.Pool) })
 	return out, nil
+}
+
+// addFindings compares what is in an image with the nodes that boot it.
+func addFindings(ctx context.Context, c client.Reader, p *v1alpha1.OSImagePool, o *gate.OSImage, nodes osimage.PoolFacts) error {
+	if p.Facts == "" {
+		o.Unread, o.Reading = p.FactsMessage, p.FactsMessage == ""
+		return nil
+	}
+	var stored v1alpha1.Content
+	if err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: p.Facts}, &stored); err != nil {
+		return fmt.Errorf("facts of OS image %s: %w", p.Image, err)
+	}
+	digest, facts, err := contents.OpenFacts([]byte(stored.Data))
+	if _, want, _ := strings.Cut(p.Image, "@"); err == nil && digest != want {
+		err = fmt.Errorf("they are of %s", digest)
+	}
+	if err != nil {
+		return fmt.Errorf("facts of OS image %s: %w", p.Image, err)
+	}
+	for _, f := range osimage.Admit(facts, nodes) {
+		o.Findings = append(o.Findings, gate.OSImageFinding{Blocker: f.Blocker, Warning: f.Warning})
+	}
+	return nil
+}
+
+// poolFacts are the facts of nodes for the image that they boot: of several values the one that
+// is hardest to meet.
+func poolFacts(in *gate.Input, names []string) osimage.PoolFacts {
+	f := osimage.PoolFacts{APIServer: in.TargetKubernetes}
+	if f.APIServer == "" {
+		f.APIServer = oldestControlPlane(in.Nodes)
+	}
+	for _, n := range in.Nodes {
+		if slices.Contains(names, n.Name) {
+			addNode(&f, n)
+		}
+	}
+	return f
+}
+
+// oldestControlPlane is the oldest version of a kubelet next to an API server: kubeadm and its
+// like keep both at one version. It is empty if no node of the cluster has an API server.
+func oldestControlPlane(nodes []*gate.Node) (version string) {
+	for _, n := range nodes {
+		if n.ControlPlane && (version == "" || componentversion.LessKubernetes(n.Host.Kubelet, version)) {
+			version = n.Host.Kubelet
+		}
+	}
+	return version
+}
+
+func addNode(f *osimage.PoolFacts, n *gate.Node) {
+	f.Platforms = addNew(f.Platforms, n.Host.Platform)
+	f.Drivers = addNew(f.Drivers, n.Host.Driver)
+	f.Kernels = addNew(f.Kernels, n.Host.Kernel)
+	if n.Host.Policy == model.SignaturePolicyRejects || n.Host.Policy == model.SignaturePolicyBypassed && f.Policy != model.SignaturePolicyRejects {
+		f.Policy = n.Host.Policy
+	}
+	for _, fs := range n.FileSystems {
+		switch fs.Name {
+		case pin.BootFS:
+			f.BootFree = least(f.BootFree, fs.Free)
+		case pin.SysrootFS:
+			f.SysrootFree = least(f.SysrootFree, fs.Free)
+		}
+	}
+}
+
+func addNew(list []string, s string) []string {
+	if s == "" || slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// least of two numbers of bytes, of which 0 is unknown: a full file system counts as one byte.
+func least(known, free int64) int64 {
+	free = max(1, free)
+	if known == 0 {
+		return free
+	}
+	return min(known, free)
+}
+
+// hostOf is what a node and its agent report of its OS.
+func hostOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) gate.Host {
+	i := n.Status.NodeInfo
+	h := gate.Host{Kernel: i.KernelVersion, Kubelet: i.KubeletVersion}
+	if i.Architecture != "" {
+		h.Platform = "linux/" + i.Architecture
+	}
+	if nu != nil && nu.Status.Observed != nil {
+		h.Driver, h.Policy = nu.Status.Observed.Fields[model.FieldOSDriver], nu.Status.Observed.Fields[model.FieldOSPolicy]
+	}
+	return h
 }
 
 // nodesWithoutImage counts the nodes that have not prepulled the image: all of them before

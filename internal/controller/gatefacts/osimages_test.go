@@ -7,13 +7,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
+	"github.com/refit-dev/refit/internal/osimage/contents"
 	"github.com/refit-dev/refit/internal/pipeline/gate"
+	"github.com/refit-dev/refit/internal/pipeline/pin"
 )
 
 // Only nodes that boot another image by the plan are asked about; an image that is not
@@ -32,12 +36,12 @@ func TestOSImagesOfThePlan(t *testing.T) {
 	o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{
 		{Name: "edge", Image: "r/os@sha256:1", Prepulled: "7/9", Missing: []string{"n2", "n3"}, PrepullReason: "ImagesMissing", PrepullMessage: "they are fetching it"},
 		{Name: "new", Image: "r/os@sha256:1"}, {Name: "other", Image: "r/os@sha256:1", Prepulled: "0/9"}}}}
-	got, err := readOSImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting)
+	got, err := readOSImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting, &gate.Input{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []gate.OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 2, Ready: 1, Reason: "ImagesMissing", Message: "they are fetching it"},
-		{Pool: "new", Image: "r/os@sha256:1", Nodes: 1, Message: "nothing is known of it yet"}}
+	want := []gate.OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 2, Ready: 1, Reason: "ImagesMissing", Message: "they are fetching it", Reading: true},
+		{Pool: "new", Image: "r/os@sha256:1", Nodes: 1, Message: "nothing is known of it yet", Reading: true}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -66,5 +70,77 @@ func TestDangerousArgumentsCloseTheGate(t *testing.T) {
 	in.Accepted = []gate.Risk{{Check: "kernel-arguments", Reason: "tried in the laboratory", Until: in.Now.Add(time.Hour)}}
 	if got := no(in); len(got) != 0 {
 		t.Errorf("accepted, and still %q", got)
+	}
+}
+
+// What an image has is compared with the nodes that boot it, and with the API server that they
+// will have. What cannot be read is a warning.
+func TestImagesFitTheirNodes(t *testing.T) {
+	t.Parallel()
+	const digest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	f := osimage.ImageFacts{Platform: "linux/amd64", Bootable: true, Kernels: []osimage.Kernel{{Version: "6.12", Initramfs: true, Size: 90 << 20}}, Kubelet: "usr/bin/kubelet", KubeletVersion: "v1.36.3", Runtime: "usr/bin/crio",
+		Agent: "usr/local/bin/refit-agent", Systemd: true, Units: []string{"crio.service", "kubelet.service", "refit-agent.service"}, Packed: 1 << 20, Unpacked: 3 << 20}
+	data := string(contents.SealFacts(digest, []osimage.ImageFacts{f}))
+	stored := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentOSFacts, data)}, Type: v1alpha1.ContentOSFacts, Data: data}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	machine := func(name, arch, driver, policy string) *gate.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: arch, KernelVersion: "6.11", KubeletVersion: "v1.36.1"}}}
+		nu := &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: map[string]string{model.FieldOSDriver: driver, model.FieldOSPolicy: policy}}}}
+		return &gate.Node{Name: name, Host: hostOf(n, nu)}
+	}
+	for name, c := range map[string]struct {
+		nodes []*gate.Node
+		pool  v1alpha1.OSImagePool
+		set   func(*gate.Input)
+		want  string
+	}{
+		"a good one":               {nodes: []*gate.Node{machine("n1", "amd64", "bootc", model.SignaturePolicyAccepts)}},
+		"one of another machine":   {nodes: []*gate.Node{machine("n1", "amd64", "", ""), machine("n2", "arm64", "", "")}, want: "OSImageArchitecture"},
+		"the machine is elsewhere": {nodes: []*gate.Node{machine("n1", "amd64", "", ""), machine("n9", "arm64", "", "")}},
+		"an older control plane": {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, set: func(in *gate.Input) {
+			in.Nodes = append(in.Nodes, &gate.Node{Name: "c1", ControlPlane: true, Host: gate.Host{Kubelet: "v1.36.0"}}, &gate.Node{Name: "c2", ControlPlane: true, Host: gate.Host{Kubelet: "v1.35.9"}})
+		}, want: "OSImageKubeletSkew"},
+		"it is updated first": {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, set: func(in *gate.Input) {
+			in.TargetKubernetes = "v1.37.0"
+			in.Nodes = append(in.Nodes, &gate.Node{Name: "c2", ControlPlane: true, Host: gate.Host{Kubelet: "v1.35.9"}})
+		}},
+		"a full /boot": {nodes: []*gate.Node{machine("n1", "amd64", "", ""), machine("n2", "amd64", "", "")}, set: func(in *gate.Input) {
+			in.Nodes[0].FileSystems = []gate.FileSystem{{Name: pin.BootFS, Free: 200 << 20}, {Name: pin.SysrootFS, Free: 1 << 30}}
+			in.Nodes[1].FileSystems = []gate.FileSystem{{Name: pin.BootFS}, {Name: pin.StateFS, Free: 1}}
+		}, want: "OSImageTooLarge"},
+		"a policy":               {nodes: []*gate.Node{machine("n1", "amd64", "bootc", model.SignaturePolicyRejects), machine("n2", "amd64", "bootc", model.SignaturePolicyBypassed), machine("n3", "amd64", "bootc", "")}, want: "OSImageSignaturePolicy"},
+		"facts of another image": {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@sha256:2", Facts: stored.Name}, want: "error"},
+		"facts that are gone":    {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: "osfacts-0"}, want: "error"},
+		"not read":               {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, FactsMessage: "away"}, want: "unread: away"},
+	} {
+		p := c.pool
+		if p.Image == "" {
+			p = v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: stored.Name}
+		}
+		p.Name = "edge"
+		o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{p}}}
+		in := &gate.Input{Nodes: c.nodes}
+		if c.set != nil {
+			c.set(in)
+		}
+		got, err := readOSImages(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o, stored).Build(), map[string][]string{"edge": {"n1", "n2", "n3"}}, in)
+		var says []string
+		if err != nil {
+			says = append(says, "error")
+		}
+		for _, x := range got {
+			if x.Unread != "" {
+				says = append(says, "unread: "+x.Unread)
+			}
+			for _, f := range x.Findings {
+				says = append(says, f.Reason)
+			}
+		}
+		if strings.Join(says, " ") != c.want {
+			t.Errorf("%s: %q, want %q (%v)", name, says, c.want, err)
+		}
 	}
 }

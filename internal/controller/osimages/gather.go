@@ -32,7 +32,9 @@ type imageSnapshot struct {
 	pools    []v1alpha1.UpdatePool
 	configs  []v1alpha1.NodeConfig
 	sources  map[string]nodeconfig.Source
-	contents map[string]*v1alpha1.Content // of types osconfig, osimage, packages and oslive
+	contents map[string]*v1alpha1.Content // of types osconfig, osimage, packages, oslive and osfacts
+	// facts are the names of the Contents with what images have, by digest.
+	facts map[string]string
 	// named are Contents that this look named in a new build.
 	named map[string]bool
 	// site is what nodes hold, once it was asked for.
@@ -64,12 +66,13 @@ func (r *Reconciler) gather(ctx context.Context) (*imageSnapshot, error) {
 	if err := r.Live.List(ctx, &contents, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
 		return nil, err
 	}
-	w := &imageSnapshot{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}, named: map[string]bool{}}
+	w := &imageSnapshot{now: r.Now(), images: images.Items, builds: builds.Items, pools: pools.Items, configs: configs.Items, contents: map[string]*v1alpha1.Content{}, facts: map[string]string{}, named: map[string]bool{}}
 	sort.Slice(w.pools, func(i, j int) bool { return w.pools[i].Name < w.pools[j].Name })
 	sort.Slice(w.configs, func(i, j int) bool { return w.configs[i].Name < w.configs[j].Name })
 	for i := range contents.Items {
-		if c := &contents.Items[i]; slices.Contains([]string{v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages, v1alpha1.ContentOSLive}, c.Type) {
+		if c := &contents.Items[i]; slices.Contains([]string{v1alpha1.ContentOSConfig, v1alpha1.ContentOSImage, v1alpha1.ContentPackages, v1alpha1.ContentOSLive, v1alpha1.ContentOSFacts}, c.Type) {
 			w.contents[c.Name] = c
+			w.addFacts(c)
 		}
 	}
 	if len(w.images) == 0 {

@@ -104,7 +104,7 @@ func (r *Reconciler) stayBlocker(ctx context.Context, w *imageSnapshot, x *poolP
 	booted := false
 	for _, nu := range w.site.Reports(x.pool) {
 		f := fieldsOf(nu)
-		if d := f[fieldDriver]; d == "sysext" || d == "package" {
+		if d := f[model.FieldOSDriver]; d == "sysext" || d == "package" {
 			return "node " + nu.Name + " takes no /etc from an image (" + d + ")", nil
 		}
 		at := f[model.FieldOSImage]
@@ -118,9 +118,6 @@ func (r *Reconciler) stayBlocker(ctx context.Context, w *imageSnapshot, x *poolP
 	}
 	return "", nil
 }
-
-// fieldDriver as agents report it.
-const fieldDriver = "os/driver"
 
 func fieldsOf(nu *v1alpha1.NodeUpdate) map[string]string {
 	if nu.Status.Observed == nil {

@@ -59,6 +59,8 @@ type Reconciler struct {
 	pollers map[string]*registry.Poller
 	// emitted is what registries said of images that nodes are to hold.
 	emitted map[string]cachedAnswer
+	// facts reads what images have.
+	facts factsReader
 	// tried is when images could not be compared, to wait before it is tried again.
 	tried map[string]time.Time
 }

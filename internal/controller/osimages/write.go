@@ -139,7 +139,11 @@ func (r *Reconciler) writeStatus(ctx context.Context, w *imageSnapshot, o *v1alp
 		if err != nil {
 			return false, err
 		}
-		held = held && all
+		reading, err := r.factsPart(ctx, w, x, &p)
+		if err != nil {
+			return false, err
+		}
+		held = held && all && !reading
 		st.Pools = append(st.Pools, p)
 		if x.decision.Verb == osimage.Remake {
 			st.Rebuilt = o.Annotations[v1alpha1.AnnotationRebuild]
@@ -247,7 +251,7 @@ func (r *Reconciler) sweep(ctx context.Context, w *imageSnapshot) error {
 	named := map[string]bool{}
 	for _, o := range w.images {
 		for _, p := range o.Status.Pools {
-			named[p.Build], named[p.Wanted], w.named[p.Content], w.named[contentOf(p.Live)] = true, true, true, true
+			named[p.Build], named[p.Wanted], w.named[p.Content], w.named[contentOf(p.Live)], w.named[p.Facts] = true, true, true, true, true
 		}
 	}
 	var errs []error

@@ -3,8 +3,10 @@ package contents
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
 )
 
 // sealedFiles is the stored form of the files in which two images differ.
@@ -74,4 +76,39 @@ func SealedPaths(data []byte) (out []string) {
 		out = append(out, f.Path)
 	}
 	return out
+}
+
+// sealedFacts is the stored form of what an image has.
+type sealedFacts struct {
+	Version   string               `json:"version"`
+	Digest    string               `json:"digest"`
+	Platforms []osimage.ImageFacts `json:"platforms"`
+}
+
+const factsVersion = "refit.dev/os-facts/v1"
+
+// SealFacts encodes what the image with a digest has. How much was read does not belong to it:
+// the same image gives the same bytes.
+func SealFacts(digest string, facts []osimage.ImageFacts) []byte {
+	s := sealedFacts{Version: factsVersion, Digest: digest, Platforms: slices.Clone(facts)}
+	for i := range s.Platforms {
+		s.Platforms[i].Read = 0
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it holds only strings, numbers and flags
+	}
+	return b
+}
+
+// OpenFacts decodes the result of SealFacts, with the digest of its image.
+func OpenFacts(data []byte) (digest string, facts []osimage.ImageFacts, err error) {
+	var s sealedFacts
+	if err := json.Unmarshal(data, &s); err != nil {
+		return "", nil, fmt.Errorf("facts of an OS image: %w", err)
+	}
+	if s.Version != factsVersion || s.Digest == "" || len(s.Platforms) == 0 {
+		return "", nil, fmt.Errorf("facts of an OS image: they are of form %q", s.Version)
+	}
+	return s.Digest, s.Platforms, nil
 }

@@ -15,6 +15,18 @@ type OSImage struct {
 	// Reason and Message say why not all do. A Reason is one of ImagesMissing,
 	// OSImageAbsent, OSImageNotFetched, RegistryUnauthorized, RegistryUnreachable.
 	Reason, Message string
+	// Findings about what is in the image, for the nodes that boot it.
+	Findings []OSImageFinding
+	// Reading: refit still reads what is in the image. Unread is why it cannot.
+	Reading bool
+	Unread  string
+}
+
+// OSImageFinding is one of the findings about an image.
+type OSImageFinding struct {
+	model.Blocker
+	// Warning: it does not keep nodes from booting the image.
+	Warning bool
 }
 
 // Reason words of images that are not held.
@@ -50,6 +62,31 @@ func osImagesReady(in *Input) (no, warn blockers) {
 			continue
 		}
 		no = append(no, v)
+	}
+	return no, warn
+}
+
+// osImagesFit: an image without what a node needs costs a drained node at least, and a visit at
+// worst.
+func osImagesFit(in *Input) (no, warn blockers) {
+	for _, o := range in.OSImages {
+		about := fmt.Sprintf("OS image %s of pool %s: ", o.Image, o.Pool)
+		switch {
+		case o.Reading:
+			no = append(no, model.Blocker{Reason: reasonFactUnknown, Object: "UpdatePool/" + o.Pool, Waiting: true, Message: about + "refit reads what is in it"})
+		case o.Unread != "":
+			warn = append(warn, model.Blocker{Reason: reasonFactUnknown, Object: "UpdatePool/" + o.Pool, Message: about + "refit cannot read what is in it, so it is not checked: " + o.Unread,
+				Fix: "check it where it is readable: refit image lint IMAGE, or of a bundle: refit image lint FILE"})
+		}
+		for _, f := range o.Findings {
+			v := f.Blocker
+			v.Object, v.Message = "UpdatePool/"+o.Pool, about+v.Message
+			if f.Warning {
+				warn = append(warn, v)
+				continue
+			}
+			no = append(no, v)
+		}
 	}
 	return no, warn
 }

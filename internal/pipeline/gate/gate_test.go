@@ -57,6 +57,15 @@ func TestChecks(t *testing.T) {
 		"runtimes cannot fetch what the OS itself can": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageNotFetched", Message: "https"}}
 		}, message: "https", warning: true},
+		"an OS image that nodes cannot boot": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Findings: []OSImageFinding{{Blocker: model.Blocker{Reason: "OSImageKernel", Message: "no kernel", Fix: "another base"}}}}}
+		}, closed: "os-images-fit", message: "OS image r/os@sha256:1 of pool edge: no kernel", fix: "another base"},
+		"an OS image with a warning": {change: func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Findings: []OSImageFinding{{Warning: true, Blocker: model.Blocker{Message: "no unit"}}}}}
+		}, message: "OS image r/os@sha256:1 of pool edge: no unit", warning: true},
+		"an OS image that is being read": {change: func(in *Input) { in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Reading: true}} }, closed: "os-images-fit", message: "refit reads what is in it", waiting: true},
+		"an OS image that no registry has": {change: func(in *Input) { in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Unread: "away"}} },
+			message: "refit cannot read what is in it, so it is not checked: away", fix: "refit image lint", warning: true},
 		"a node without agent":         {change: func(in *Input) { in.Nodes[1] = &Node{Name: "n2", Ready: true, InPlan: true} }, closed: "agents", message: "node n2 has no refit agent"},
 		"an agent that was just heard": {change: func(in *Input) { in.Nodes[1].Heartbeat = now.Add(-SilentAfter(0)) }},
 		"an agent with a long heartbeat interval, as configured": {change: func(in *Input) {

@@ -95,6 +95,8 @@ type Node struct {
 	SkewKnown bool
 	// Drift is what is not as refit made it.
 	Drift []Drift
+	// Host has the node's facts for an OS image.
+	Host Host
 	// Busy is for whom the node is still at work, or marked: an update that is no more, or
 	// an ImageTrack. Empty if the node is idle.
 	Busy string
@@ -102,6 +104,16 @@ type Node struct {
 	PullVerification string
 	// HealthUnknown is true if its agent is known and says nothing of the node's health.
 	HealthUnknown bool
+}
+
+// Host is what matters to an OS image about a node; empty is unknown.
+type Host struct {
+	// Platform for example linux/arm64, Kernel is the version that runs.
+	Platform, Kernel string
+	// Driver is how its OS is updated, Policy the answer of its signature policy.
+	Driver, Policy string
+	// Kubelet is its version.
+	Kubelet string
 }
 
 // RemovedAPI is an API that a client requested since the API server started.

@@ -355,6 +355,9 @@ func TestClusterFacts(t *testing.T) {
 		"an OS image that no node can fetch": {func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "p", Image: "i", Nodes: 2, Ready: 1, Reason: "OSImageAbsent", Message: "gone"}}
 		}, "os-images-held: OSImageAbsent: OS image i is held by 1 of 2 nodes of pool p: gone", ""},
+		"findings about an OS image": {func(in *Input) {
+			in.OSImages = []OSImage{{Pool: "p", Image: "i", Unread: "u", Findings: []OSImageFinding{{Blocker: model.Blocker{Reason: "A", Message: "a"}}, {Warning: true, Blocker: model.Blocker{Reason: "B", Message: "b"}}}}}
+		}, "os-images-fit: A: OS image i of pool p: a", "os-images-fit: FactUnknown: OS image i of pool p: refit cannot read what is in it, so it is not checked: u; os-images-fit: B: OS image i of pool p: b"},
 		"an OS image on more nodes than need it": {func(in *Input) { in.OSImages = []OSImage{{Pool: "p", Image: "i", Nodes: 2, Ready: 3}} }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

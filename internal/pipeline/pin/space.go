@@ -13,6 +13,8 @@ const (
 	StateFS    = "state"    // the agent's own store
 	ImagesFS   = "images"   // the runtime's
 	ProgramsFS = "programs" // where the kubelet's program is
+	BootFS     = "boot"     // where a host that boots OS images has its kernels
+	SysrootFS  = "sysroot"  // where it has its images
 )
 
 // Room is a file system of the node.

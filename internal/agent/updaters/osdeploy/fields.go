@@ -2,6 +2,9 @@ package osdeploy
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -17,7 +20,7 @@ import (
 // removal of old images.
 const (
 	// FieldDriver is how the OS is moved: bootc, rpm-ostree, ostree, sysext, package.
-	FieldDriver = "os/driver"
+	FieldDriver = model.FieldOSDriver
 	// FieldUnsupported is why it cannot be.
 	FieldUnsupported = "os/unsupported"
 	// FieldRollback is the digest that a rollback boots, FieldStaged the one that the
@@ -70,10 +73,41 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	if r.Prepared != nil && r.Prepared.isReady(r.Prepared.Config, now.status) {
 		out[FieldPrepared] = r.Prepared.Config
 	}
+	if v := u.policyAnswer(c.OS.Image); v != "" {
+		out[model.FieldOSPolicy] = v
+	}
 	if problem != "" {
 		out[FieldProblem] = text.Truncate(problem, maxDetail)
 	}
 	return out
+}
+
+// PolicyFile is where hosts have their signature policy.
+const PolicyFile = "/etc/containers/policy.json"
+
+// WithPolicy reports the answer of a signature policy in a file, too.
+func (u *Updater) WithPolicy(file string) *Updater {
+	u.policy = file
+	return u
+}
+
+// policyAnswer is the answer of the host's signature policy about an image, "" without one. A
+// host takes no image by a policy that it cannot read.
+func (u *Updater) policyAnswer(image string) string {
+	if u.policy == "" {
+		return ""
+	}
+	raw, err := os.ReadFile(u.policy)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	repository, _, _ := strings.Cut(image, "@")
+	if err == nil {
+		if v, err := model.SignaturePolicy(raw, repository); err == nil {
+			return v
+		}
+	}
+	return model.SignaturePolicyRejects
 }
 
 func fieldsOf(s osdriver.Status, want *model.ConfigOS, r recordData) map[string]string {

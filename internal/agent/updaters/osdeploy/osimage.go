@@ -61,6 +61,8 @@ type Updater struct {
 	host   Host
 	record record
 	now    func() time.Time
+	// policy is the file with the host's signature policy, "" for none.
+	policy string
 	// What this process of the agent did about one attempt in one direction: firstRequest
 	// and lastRequest are when it asked the machine to restart.
 	attempt                   string

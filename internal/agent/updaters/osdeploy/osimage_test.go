@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -334,6 +335,23 @@ func TestBackByImage(t *testing.T) {
 	m.back = nil
 	if r := drive(t, f, f.Make().Undo); !r.Done || m.state() != f.From {
 		t.Fatalf("%+v at %s", r, m.state())
+	}
+}
+
+// The answer of the host's signature policy is a field; an unreadable policy rejects.
+func TestPolicyField(t *testing.T) {
+	f, _ := fixture(t)
+	file := filepath.Join(t.TempDir(), "policy.json")
+	for _, c := range []struct{ text, want string }{{"", ""}, {`{"default":[{"type":"insecureAcceptAnything"}]}`, model.SignaturePolicyAccepts}, {`{"default":[{"type":"reject"}]}`, model.SignaturePolicyRejects}, {"{", model.SignaturePolicyRejects}} {
+		if c.text != "" {
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := f.Make().(*Updater).WithPolicy(file).Fields(t.Context(), &model.NodeConfig{OS: &model.ConfigOS{Image: newImage}})
+		if got[model.FieldOSPolicy] != c.want || got[FieldDriver] == "" {
+			t.Errorf("%q: %v", c.text, got)
+		}
 	}
 }
 
