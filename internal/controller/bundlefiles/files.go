@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -101,6 +102,77 @@ func (r *Reader) Header(ctx context.Context, digest string) (*bundle.Header, err
 // Blob returns a blob of a bundle by its number. The caller must check its size first.
 func (r *Reader) Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, error) {
 	return r.fetch(ctx, h, blob, "the blob "+h.Metadata.Blobs[blob].Digest, r.peers(ctx, h.Digest))
+}
+
+// Stream reads a blob of any size chunk by chunk. A node that does not answer is replaced by the
+// next one. The caller compares the bytes with the blob's digest.
+func (r *Reader) Stream(ctx context.Context, h *bundle.Header, blob int) io.ReadCloser {
+	first, sizes := chunksOf(h.Metadata, blob)
+	return &blobStream{ctx: ctx, from: r, h: h, next: first, sizes: sizes, peers: r.peers(ctx, h.Digest)}
+}
+
+// blobStream has one chunk in memory, and one connection.
+type blobStream struct {
+	ctx   context.Context
+	from  *Reader
+	h     *bundle.Header
+	next  int
+	sizes []int64
+	peers []peerapi.Peer
+	// client is connected to the first of peers, nil before its first chunk.
+	client *peerapi.Client
+	rest   []byte
+}
+
+func (s *blobStream) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 {
+		if len(s.sizes) == 0 {
+			return 0, io.EOF
+		}
+		if err := s.fetchNext(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// fetchNext fetches the next chunk; a node that fails is not asked again.
+func (s *blobStream) fetchNext() error {
+	err := errors.New("no node has it")
+	for len(s.peers) > 0 {
+		if s.rest, err = s.chunk(); err == nil {
+			s.next, s.sizes = s.next+1, s.sizes[1:]
+			return nil
+		}
+		s.disconnect()
+		s.peers = s.peers[1:]
+	}
+	return fmt.Errorf("chunk %d of bundle %.19s: %w", s.next, s.h.Digest, err)
+}
+
+func (s *blobStream) chunk() ([]byte, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, fileTimeout)
+	defer cancel()
+	if s.client == nil {
+		s.client = peerapi.NewClient(s.from.Identity, s.peers[0])
+	}
+	return s.client.Chunk(ctx, s.h.Digest, s.next, s.sizes[0])
+}
+
+func (s *blobStream) disconnect() {
+	if s.client != nil {
+		s.client.Close()
+		s.client = nil
+	}
+}
+
+// Close ends the reading.
+func (s *blobStream) Close() error {
+	s.disconnect()
+	s.sizes, s.rest = nil, nil
+	return nil
 }
 
 // fetch fetches a blob; what names it in errors.

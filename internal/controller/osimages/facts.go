@@ -3,6 +3,7 @@ package osimages
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +48,7 @@ type factsRead struct {
 
 // start returns the read of an image; it starts one if there is none, or if the last one failed
 // some time ago.
-func (f *factsReader) start(ctx context.Context, image string, from *oci.Registries, now func() time.Time) *factsRead {
+func (f *factsReader) start(ctx context.Context, image string, open openFunc, now func() time.Time) *factsRead {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if old := f.reads[image]; old != nil && !old.isOld(now()) {
@@ -63,7 +64,7 @@ func (f *factsReader) start(ctx context.Context, image string, from *oci.Registr
 		defer cancel()
 		f.turn.Lock()
 		defer f.turn.Unlock()
-		x.facts, x.err = f.read(ctx, image, from)
+		x.facts, x.err = f.read(ctx, open)
 		x.at = now()
 		close(x.done)
 	}()
@@ -79,12 +80,59 @@ func (x *factsRead) isOld(now time.Time) bool {
 	}
 }
 
-func (f *factsReader) read(ctx context.Context, image string, from *oci.Registries) ([]osimage.ImageFacts, error) {
-	root, err := from.Open(ctx, image)
+func (f *factsReader) read(ctx context.Context, open openFunc) ([]osimage.ImageFacts, error) {
+	root, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return contents.ReadAllFacts(ctx, root, contents.FactsLimits(), &f.tables)
+	facts, err := contents.ReadAllFacts(ctx, root, contents.FactsLimits(), &f.tables)
+	if err == nil && len(facts) == 0 {
+		err = errors.New("its source has none of its platforms")
+	}
+	return facts, err
+}
+
+// openFunc opens an image.
+type openFunc func(context.Context) (oci.Root, error)
+
+// sourceOf finds who has all of an image: nodes with a bundle that has it, or its base; else the
+// registry, which is not asked for an image that a bundle brings.
+func (r *Reconciler) sourceOf(ctx context.Context, w *imageSnapshot, x *poolPlan, st *v1alpha1.OSImagePool) (open openFunc, problem string, err error) {
+	if b := w.build(st.Build); b != nil && b.Spec.Output == v1alpha1.OutputNodes {
+		return r.assembledSource(ctx, w, b)
+	}
+	why := ""
+	if r.Bases != nil {
+		var found *osbuild.Base
+		if found, why, err = r.Bases.Find(ctx, st.Image, ""); err != nil {
+			return nil, "", err
+		}
+		if found != nil {
+			return func(context.Context) (oci.Root, error) { return found.Whole(), nil }, "", nil
+		}
+	}
+	if strings.HasPrefix(st.Image, model.NoRegistry+"/") {
+		return nil, cmp.Or(why, "no registry has it"), nil
+	}
+	from, problem, err := r.readerOf(ctx, x.image)
+	return func(ctx context.Context) (oci.Root, error) { return from.Open(ctx, st.Image) }, problem, err
+}
+
+// assembledSource is a base of a bundle with what a build added to it.
+func (r *Reconciler) assembledSource(ctx context.Context, w *imageSnapshot, b *v1alpha1.OSBuild) (openFunc, string, error) {
+	base, why, err := r.Bases.Find(ctx, b.Spec.Base, "")
+	if err != nil || base == nil {
+		return nil, why, err
+	}
+	c := w.contents[b.Status.Parts]
+	if c == nil {
+		return nil, "the parts of build " + b.Name + " are not there", nil
+	}
+	parts, err := model.ParseImageOverlay(c.Data)
+	if err != nil {
+		return nil, err.Error(), nil //nolint:nilerr // the pool's status and the gate report it
+	}
+	return func(context.Context) (oci.Root, error) { return base.Assembled(parts), nil }, "", nil
 }
 
 // addFacts records a Content with what an image has.
@@ -105,19 +153,15 @@ func (r *Reconciler) factsPart(ctx context.Context, w *imageSnapshot, x *poolPla
 		st.FactsMessage = ""
 		return false, nil
 	}
-	if strings.HasPrefix(st.Image, model.NoRegistry+"/") {
-		st.FactsMessage = "nodes assemble the image, so that no registry has all of its layers"
-		return false, nil
-	}
 	if st.Image != x.before.Image {
 		st.FactsMessage = ""
 	}
-	from, problem, err := r.readerOf(ctx, x.image)
+	open, problem, err := r.sourceOf(ctx, w, x, st)
 	if err != nil || problem != "" {
 		st.FactsMessage = text.Truncate(problem, 1024)
 		return false, err
 	}
-	read := r.facts.start(ctx, st.Image, from, r.Now)
+	read := r.facts.start(ctx, st.Image, open, r.Now)
 	if !r.facts.await(ctx, read) {
 		return true, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -29,6 +30,16 @@ type bundleStore struct {
 	// unavailable: no node sends a blob. read lists the digests of the blobs that were sent.
 	unavailable bool
 	read        []string
+	// tampered: nodes stream other bytes.
+	tampered bool
+}
+
+func (s *bundleStore) Stream(_ context.Context, h *bundle.Header, n int) io.ReadCloser {
+	b := bytes.Clone(s.all[h.Digest].parts.Blobs[n])
+	if s.tampered && h.Metadata.Blobs[n].Size > 1 {
+		b[len(b)-1]++
+	}
+	return io.NopCloser(bytes.NewReader(b))
 }
 
 type storedBundle struct {
@@ -120,7 +131,7 @@ func TestWithoutARegistry(t *testing.T) {
 	if b.Status.Phase != v1alpha1.BuildBuilding || b.Status.Attempts != 0 || c == nil || c.Reason != v1alpha1.ReasonOSBaseNotPinned || !strings.Contains(c.Message, "no node has it") {
 		t.Fatalf("%+v", b.Status)
 	}
-	s.unavailable = false
+	s.unavailable, s.tampered = false, true
 	p := w.pool(w.reconcileAndBuild())
 	b = *w.build(p.Build)
 	if p.State != "Use" || p.Image != "refit.invalid/os/edge@"+b.Status.Digest || b.Status.Parts == "" || b.Spec.Output != v1alpha1.OutputNodes || !strings.Contains(b.Status.PackagesSay, "are on the nodes") {
@@ -133,6 +144,15 @@ func TestWithoutARegistry(t *testing.T) {
 		if strings.Contains(fmt.Sprint(s.read), model.DigestOf(l)) {
 			t.Error("a layer of the base was read")
 		}
+	}
+	// What is in the image comes from the nodes too, and from its parts; bytes that a node
+	// altered say nothing about it.
+	if p.Facts != "" || !strings.Contains(p.FactsMessage, "other bytes") {
+		t.Errorf("%q %q", p.Facts, p.FactsMessage)
+	}
+	s.tampered, w.now = false, w.now.Add(factsRest)
+	if p = w.pool(w.reconcileAndBuild()); p.Facts == "" || p.FactsMessage != "" {
+		t.Errorf("%q %q", p.Facts, p.FactsMessage)
 	}
 	// The pin set tells the nodes which layers to assemble.
 	set := w.set()

@@ -350,6 +350,22 @@ func TestHostileLayers(t *testing.T) {
 			}
 		})
 	}
+	// Nor follows anything from bytes that a node altered, wherever in a layer; a layer that is
+	// malformed as it should be is refused.
+	from := readAll(t, zipped(t, e("usr/bin/kubelet="+strings.Repeat("x", 4096))))
+	for at := range from {
+		b := bytes.Clone(from)
+		b[at] ^= 0x55
+		l := Layer{Digest: model.DigestOf(from), MediaType: ocispec.MediaTypeImageLayerGzip, Size: int64(len(from)), Unverified: true, Open: opens(b)}
+		if f, err := ReadFacts(image(l), lim, nil); err == nil || f.Problem != "" {
+			t.Fatalf("byte %d: %+v %v", at, f, err)
+		}
+	}
+	torn := raw(ocispec.MediaTypeImageLayerGzip, from[:len(from)-9])
+	torn.Unverified = true
+	if f, err := ReadFacts(image(torn), lim, nil); err != nil || !strings.Contains(f.Problem, "cannot be read") {
+		t.Errorf("%+v %v", f, err)
+	}
 	// A registry that does not answer is an error, and no verdict.
 	if _, err := ReadFacts(image(sealed("away")), lim, nil); err == nil {
 		t.Error("away is taken for an answer")

@@ -15,6 +15,9 @@ type Layer struct {
 	MediaType      string
 	// Size of the compressed layer, in bytes.
 	Size int64
+	// Unverified: its source may send other bytes than those of Digest. Such bytes are an
+	// error that may pass, and no fact about the image.
+	Unverified bool
 	// Open reads the compressed layer.
 	Open func() (io.ReadCloser, error)
 }

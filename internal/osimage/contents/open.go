@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -39,6 +40,9 @@ func Open(ctx context.Context, root oci.Root) ([]Image, error) {
 			continue // an attestation
 		}
 		img, err := openManifest(ctx, root.Store, d)
+		if root.Sparse && errors.Is(err, fs.ErrNotExist) {
+			continue // a platform that the source does not have
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", root.Name, err)
 		}
@@ -70,8 +74,10 @@ func openManifest(ctx context.Context, from oci.Store, d ocispec.Descriptor) (Im
 	if c.Variant != "" {
 		out.Platform += "/" + c.Variant
 	}
+	u, ok := from.(interface{ Unverified() bool })
+	unverified := ok && u.Unverified()
 	for i, l := range m.Layers {
-		out.Layers = append(out.Layers, Layer{Digest: l.Digest.String(), DiffID: c.RootFS.DiffIDs[i].String(), MediaType: l.MediaType, Size: l.Size,
+		out.Layers = append(out.Layers, Layer{Digest: l.Digest.String(), DiffID: c.RootFS.DiffIDs[i].String(), MediaType: l.MediaType, Size: l.Size, Unverified: unverified,
 			Open: func() (io.ReadCloser, error) { return from.Open(ctx, l) }})
 	}
 	return out, nil

@@ -114,20 +114,41 @@ func (r *tableReader) readTable(l Layer) (*layerTable, error) {
 	defer blob.Close()
 	r.table, r.objects = &layerTable{}, map[string]tableEntry{}
 	raw := &limitedReader{from: blob, n: &r.read, limit: r.lim.Bytes, exceeded: incomparable(fmt.Sprintf("its layers have more than %d MB", r.lim.Bytes>>20))}
-	if file, ok := blob.(io.Seeker); ok && strings.HasSuffix(l.MediaType, "tar") {
+	if file, ok := blob.(io.Seeker); ok && !l.Unverified && strings.HasSuffix(l.MediaType, "tar") {
 		err = r.readHeaders(seekingReader{raw, file})
 	} else {
 		raw.sum = sha256.New()
 		err = r.readWhole(l, raw)
 	}
-	if err = l.verdict(raw, err); err != nil {
-		return nil, err
+	if err = l.verdict(raw, err); err == nil {
+		err = l.compareDigest(raw, want)
 	}
-	if raw.sum != nil && hex.EncodeToString(raw.sum.Sum(nil)) != want {
-		return nil, incomparable("layer " + l.Digest + " is not what its digest says")
+	if err != nil {
+		return nil, l.blame(raw, want, err)
 	}
 	r.keep.put(l.Digest, r.table)
 	return r.table, nil
+}
+
+// compareDigest compares a layer that was read whole with its digest.
+func (l Layer) compareDigest(raw *limitedReader, want string) error {
+	if raw.sum != nil && hex.EncodeToString(raw.sum.Sum(nil)) != want {
+		return incomparable("layer " + l.Digest + " is not what its digest says")
+	}
+	return nil
+}
+
+// blame reads the rest of a layer whose source may send other bytes: of those nothing follows
+// about the image.
+func (l Layer) blame(raw *limitedReader, want string, err error) error {
+	var mine incomparable
+	if !l.Unverified || raw.sum == nil || !errors.As(err, &mine) {
+		return err
+	}
+	if _, more := io.Copy(io.Discard, raw); more == nil && hex.EncodeToString(raw.sum.Sum(nil)) == want {
+		return err
+	}
+	return fmt.Errorf("layer %s: its source sent other bytes, or not all of them", l.Digest)
 }
 
 // verdict tells a source that failed from a layer that is malformed.

@@ -28,6 +28,8 @@ type Bundles interface {
 	Header(ctx context.Context, digest string) (*bundle.Header, error)
 	// Blob of it by its number.
 	Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, error)
+	// Stream reads one of any size. Its bytes are not verified.
+	Stream(ctx context.Context, h *bundle.Header, blob int) io.ReadCloser
 }
 
 // Finder looks into bundles.
@@ -130,6 +132,51 @@ func openBase(from Bundles, h *bundle.Header, img *bundle.Image, ref string) *Ba
 	top := h.Metadata.Blobs[s.blobs[img.Digest]]
 	return &Base{Bundle: h.Digest, files: s,
 		Root: oci.Root{Name: ref, Sparse: true, Store: s, Desc: ocispec.Descriptor{MediaType: img.MediaType, Digest: digest.Digest(top.Digest), Size: top.Size}}}
+}
+
+// Whole is the image with its layers, which nodes send as a stream.
+func (b *Base) Whole() oci.Root {
+	r := b.Root
+	r.Store = streamedFiles{b.files, nil}
+	return r
+}
+
+// Assembled is the image that nodes assemble from the base and these parts.
+func (b *Base) Assembled(parts *model.ImageOverlay) oci.Root {
+	r := b.Whole()
+	r.Desc = ocispec.Descriptor{MediaType: parts.MediaType, Digest: digest.Digest(parts.Digest)}
+	for _, p := range parts.Blobs {
+		if p.Digest == parts.Digest {
+			r.Desc.Size = p.Size
+		}
+	}
+	r.Store = streamedFiles{b.files, parts}
+	return r
+}
+
+// streamedFiles are all blobs of an image: of a bundle, and those that were added to it.
+type streamedFiles struct {
+	*files
+	parts *model.ImageOverlay
+}
+
+// Unverified: nodes may send other bytes.
+func (streamedFiles) Unverified() bool { return true }
+
+func (s streamedFiles) Open(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if s.parts != nil {
+		for _, p := range s.parts.Blobs {
+			if p.Digest == d.Digest.String() {
+				data, err := p.Decompress()
+				return io.NopCloser(bytes.NewReader(data)), err
+			}
+		}
+	}
+	n, ok := s.blobs[d.Digest.String()]
+	if !ok {
+		return nil, fmt.Errorf("the bundle has no blob %s of this image: %w", d.Digest, fs.ErrNotExist)
+	}
+	return s.from.Stream(ctx, s.header, n), nil
 }
 
 // Has reports whether the bundle has a blob of the base.

@@ -1,9 +1,11 @@
 package osbuild
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -41,6 +43,10 @@ func (s *site) Header(_ context.Context, d string) (*bundle.Header, error) {
 
 func (s *site) Blob(_ context.Context, h *bundle.Header, n int) ([]byte, error) {
 	return s.bundles[h.Digest].blobs[n], s.broken
+}
+
+func (s *site) Stream(_ context.Context, h *bundle.Header, n int) io.ReadCloser {
+	return io.NopCloser(bytes.NewReader(s.bundles[h.Digest].blobs[n]))
 }
 
 // fakeBundle is a bundle with some manifests of an index of two platforms.
