@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/refit-dev/refit/internal/model"
 )
 
 func good(platform string) ImageFacts {
@@ -62,6 +64,116 @@ func TestLocalOutside(t *testing.T) {
 	fs := Admit([]ImageFacts{f}, PoolFacts{APIServer: "1.30.0"})
 	if len(fs) != 2 || Refused(fs) || fs[0].Reason != ReasonKubelet || fs[1].Reason != ReasonRuntime {
 		t.Errorf("%+v", fs)
+	}
+}
+
+// Each rule alone, at both sides of its limits.
+func TestEachRule(t *testing.T) {
+	t.Parallel()
+	full := PoolFacts{Platforms: []string{"linux/amd64"}, Drivers: []string{"bootc"}, APIServer: "v1.36.0", BootFree: 80 << 20, SysrootFree: 3 << 30, Policy: model.SignaturePolicyAccepts}
+	for name, c := range map[string]struct {
+		change func(*ImageFacts, *PoolFacts)
+		want   string
+	}{
+		"a good one":             {func(*ImageFacts, *PoolFacts) {}, ""},
+		"unreadable":             {func(f *ImageFacts, _ *PoolFacts) { f.Problem, f.Kernels = "bad", nil }, ReasonUnreadable},
+		"no label":               {func(f *ImageFacts, _ *PoolFacts) { f.Bootable = false }, ReasonNotBootable},
+		"no label, plain ostree": {func(f *ImageFacts, p *PoolFacts) { f.Bootable, p.Drivers = false, []string{"ostree"} }, "warning " + ReasonNotBootable},
+		"no label, both kinds":   {func(f *ImageFacts, p *PoolFacts) { f.Bootable, p.Drivers = false, []string{"ostree", "bootc"} }, ReasonNotBootable},
+		"no kernel":              {func(f *ImageFacts, _ *PoolFacts) { f.Kernels = nil }, ReasonKernel},
+		"two kernels": {func(f *ImageFacts, _ *PoolFacts) {
+			f.Kernels = append(f.Kernels, Kernel{Version: "6.13", Initramfs: true, Size: 1 << 40})
+		}, ReasonKernel},
+		"no initramfs":              {func(f *ImageFacts, _ *PoolFacts) { f.Kernels[0].Initramfs = false }, ReasonInitramfs},
+		"no initramfs needed":       {func(f *ImageFacts, _ *PoolFacts) { f.Kernels[0].Initramfs, f.Provided = false, []string{PartInitramfs} }, ""},
+		"no systemd":                {func(f *ImageFacts, _ *PoolFacts) { f.Systemd = false }, ReasonInit},
+		"another init":              {func(f *ImageFacts, _ *PoolFacts) { f.Init = "/bin/busybox" }, ReasonInit},
+		"another init is provided":  {func(f *ImageFacts, _ *PoolFacts) { f.Init, f.Systemd, f.Provided = "x", false, []string{PartInit} }, ""},
+		"no kubelet":                {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet = "" }, ReasonKubelet},
+		"no kubelet, local outside": {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet, f.LocalOutside = "", true }, "warning " + ReasonKubelet},
+		"the kubelet is provided":   {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet, f.Provided = "", []string{PartKubelet} }, ""},
+		"no version":                {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "" }, "warning " + ReasonKubeletUnknown},
+		"a newer minor":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.37.0" }, ReasonKubeletSkew},
+		"a newer patch":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "1.36.9-1.1" }, ""},
+		"three minors older":        {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.33.0" }, ""},
+		"four minors older":         {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.32.9" }, ReasonKubeletSkew},
+		"a newer major":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v2.0.0" }, ReasonKubeletSkew},
+		"an older major":            {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v1.99.0", "v2.0.0" }, ReasonKubeletSkew},
+		"an unknown server":         {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v9.0.0", "" }, ""},
+		"no runtime":                {func(f *ImageFacts, _ *PoolFacts) { f.Runtime = "" }, ReasonRuntime},
+		"no runtime, local outside": {func(f *ImageFacts, _ *PoolFacts) { f.Runtime, f.LocalOutside = "", true }, "warning " + ReasonRuntime},
+		"no runtime, provided":      {func(f *ImageFacts, _ *PoolFacts) { f.Runtime, f.Provided = "", []string{PartRuntime} }, ""},
+		"k3s": {func(f *ImageFacts, _ *PoolFacts) {
+			f.Runtime, f.Supervised, f.Kubelet, f.Units = "", true, "usr/bin/k3s", []string{"k3s.service", AgentUnit}
+		}, ""},
+		"k3s and a runtime": {func(f *ImageFacts, _ *PoolFacts) {
+			f.Supervised, f.Kubelet, f.Units = true, "usr/bin/k3s", []string{"k3s-agent.service", AgentUnit}
+		}, ""},
+		"no agent":                {func(f *ImageFacts, _ *PoolFacts) { f.Agent = "" }, ReasonImageAgent},
+		"no agent, local outside": {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.LocalOutside = "", true }, ""},
+		"no agent, provided":      {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.Provided = "", []string{PartAgent} }, ""},
+		"no unit of the kubelet":  {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"crio.service", AgentUnit} }, "warning " + ReasonUnit},
+		"no unit of the runtime":  {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"kubelet.service", AgentUnit} }, "warning " + ReasonUnit},
+		"no unit of the agent":    {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"kubelet.service", "crio.service"} }, "warning " + ReasonUnit},
+		"a transient /etc": {func(f *ImageFacts, _ *PoolFacts) {
+			f.EtcTransient, f.Units = true, []string{"kubelet.service", "crio.service"}
+		}, ReasonUnit},
+		"a transient /etc with all": {func(f *ImageFacts, _ *PoolFacts) { f.EtcTransient = true }, ""},
+		"a masked unit": {func(f *ImageFacts, _ *PoolFacts) {
+			f.Masked, f.Units = []string{"kubelet.service"}, []string{"crio.service", AgentUnit}
+		}, ReasonUnit},
+		"another unit is masked":       {func(f *ImageFacts, _ *PoolFacts) { f.Masked = []string{"x.service"} }, ""},
+		"one byte on /boot is missing": {func(_ *ImageFacts, p *PoolFacts) { p.BootFree-- }, ReasonRoom},
+		"the kernel is on /boot":       {func(_ *ImageFacts, p *PoolFacts) { p.BootFree, p.Kernels = 1, []string{"6.12"} }, ""},
+		"an unknown /boot":             {func(_ *ImageFacts, p *PoolFacts) { p.BootFree = 0 }, ""},
+		"one byte is missing unpacked": {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree-- }, "warning " + ReasonRoom},
+		"as large as /sysroot packed":  {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1 << 30 }, "warning " + ReasonRoom},
+		"one byte is missing packed":   {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1<<30 - 1 }, ReasonRoom},
+		"an unknown /sysroot":          {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 0 }, ""},
+		"the policy rejects":           {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyRejects }, ReasonSignaturePolicy},
+		"the policy is bypassed":       {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyBypassed }, ReasonSignaturePolicy},
+		"an extension": {func(f *ImageFacts, p *PoolFacts) {
+			*f, p.Drivers = ImageFacts{Platform: "linux/amd64"}, []string{"sysext"}
+		}, ""},
+		"an unreadable extension": {func(f *ImageFacts, p *PoolFacts) { f.Problem, p.Drivers = "bad", []string{"sysext"} }, ReasonUnreadable},
+		"packages":                {func(f *ImageFacts, p *PoolFacts) { f.Problem, p.Drivers = "bad", []string{"package"} }, ""},
+		"packages and bootc":      {func(f *ImageFacts, p *PoolFacts) { f.Problem, p.Drivers = "bad", []string{"package", "bootc"} }, ReasonUnreadable},
+		"no platform at all":      {func(f *ImageFacts, _ *PoolFacts) { f.Platform = "linux/arm64" }, ReasonArchitecture},
+		"a longer name":           {func(f *ImageFacts, _ *PoolFacts) { f.Platform = "linux/amd64p32" }, ReasonArchitecture},
+		"a variant of the nodes":  {func(_ *ImageFacts, p *PoolFacts) { p.Platforms = []string{"linux/amd64/v3"} }, ""},
+	} {
+		f, p := good("linux/amd64"), full
+		c.change(&f, &p)
+		var got []string
+		for _, x := range Admit([]ImageFacts{f}, p) {
+			if x.Message == "" || x.Fix == "" {
+				t.Errorf("%s: %+v", name, x)
+			}
+			say := x.Reason
+			if x.Warning {
+				say = "warning " + say
+			}
+			got = append(got, say)
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Labels say what hosts boot, and what they have outside of the image.
+func TestReadLabels(t *testing.T) {
+	t.Parallel()
+	for labels, want := range map[[2]string]bool{{LabelBootc, "1"}: true, {LabelBootc, "0"}: false, {LabelBootable, "1"}: true, {LabelBootable, "true"}: true, {LabelBootable, ""}: true, {LabelBootable, "0"}: false, {LabelBootable, "false"}: false, {"x", "1"}: false} {
+		var f ImageFacts
+		if f.ReadLabels(map[string]string{labels[0]: labels[1]}); f.Bootable != want {
+			t.Errorf("%q: %v", labels, f.Bootable)
+		}
+	}
+	var f ImageFacts
+	f.ReadLabels(map[string]string{LabelHostProvides: " systemd,kubelet,kubelet, kernel,", LabelKubelet: "v1.36.3"})
+	if strings.Join(f.Provided, " ") != "kubelet systemd" || f.KubeletVersion != "v1.36.3" {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -105,10 +106,13 @@ func (r *Reader) Blob(ctx context.Context, h *bundle.Header, blob int) ([]byte, 
 }
 
 // Stream reads a blob of any size chunk by chunk. A node that does not answer is replaced by the
-// next one. The caller compares the bytes with the blob's digest.
+// next one. The caller compares the bytes with the blob's digest, and asks again if they differ:
+// it gets them from any node.
 func (r *Reader) Stream(ctx context.Context, h *bundle.Header, blob int) io.ReadCloser {
 	first, sizes := chunksOf(h.Metadata, blob)
-	return &blobStream{ctx: ctx, from: r, h: h, next: first, sizes: sizes, peers: r.peers(ctx, h.Digest)}
+	peers := r.peers(ctx, h.Digest)
+	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
+	return &blobStream{ctx: ctx, from: r, h: h, next: first, sizes: sizes, peers: peers}
 }
 
 // blobStream has one chunk in memory, and one connection.
