@@ -105,16 +105,14 @@ func Admit(images []ImageFacts, pool PoolFacts) []Finding {
 		a.check()
 		out = append(out, a.found...)
 	}
-	slices.SortStableFunc(out, func(a, b Finding) int {
-		switch {
-		case a.Warning == b.Warning:
-			return 0
-		case b.Warning:
-			return -1
+	var warnings []Finding
+	refusals := slices.DeleteFunc(slices.Clone(out), func(f Finding) bool { return f.Warning })
+	for _, f := range out {
+		if f.Warning {
+			warnings = append(warnings, f)
 		}
-		return 1
-	})
-	return out
+	}
+	return append(refusals, warnings...)
 }
 
 func allDrivers(pool PoolFacts, driver string) bool {
@@ -232,7 +230,7 @@ func (a *admission) skew() {
 	case !ok:
 	case newer(v, server):
 		a.add(false, ReasonKubeletSkew, fixSkewNewer, "kubelet %s of the image is newer than the API server (%s), which Kubernetes does not support", a.f.KubeletVersion, a.pool.APIServer)
-	case v[0] == server[0] && server[1]-v[1] > maxKubeletSkew || v[0] < server[0]:
+	case v[0] < server[0] || server[1]-v[1] > maxKubeletSkew:
 		a.add(false, ReasonKubeletSkew, fixSkewOlder, "kubelet %s of the image is more than %d minor versions older than the API server (%s)", a.f.KubeletVersion, maxKubeletSkew, a.pool.APIServer)
 	}
 }

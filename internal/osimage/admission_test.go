@@ -97,7 +97,7 @@ func TestEachRule(t *testing.T) {
 		"a newer patch":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "1.36.9-1.1" }, ""},
 		"three minors older":        {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.33.0" }, ""},
 		"four minors older":         {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.32.9" }, ReasonKubeletSkew},
-		"a newer major":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v2.0.0" }, ReasonKubeletSkew},
+		"a newer major":             {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v2.0.0", "v1.2.0" }, ReasonKubeletSkew},
 		"an older major":            {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v1.99.0", "v2.0.0" }, ReasonKubeletSkew},
 		"an unknown server":         {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v9.0.0", "" }, ""},
 		"no runtime":                {func(f *ImageFacts, _ *PoolFacts) { f.Runtime = "" }, ReasonRuntime},
@@ -125,6 +125,11 @@ func TestEachRule(t *testing.T) {
 		"another unit is masked":       {func(f *ImageFacts, _ *PoolFacts) { f.Masked = []string{"x.service"} }, ""},
 		"one byte on /boot is missing": {func(_ *ImageFacts, p *PoolFacts) { p.BootFree-- }, ReasonRoom},
 		"the kernel is on /boot":       {func(_ *ImageFacts, p *PoolFacts) { p.BootFree, p.Kernels = 1, []string{"6.12"} }, ""},
+		"one byte on /boot":            {func(_ *ImageFacts, p *PoolFacts) { p.BootFree = 1 }, ReasonRoom},
+		"one byte on /sysroot":         {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1 }, ReasonRoom},
+		"a server that is not this": {func(f *ImageFacts, _ *PoolFacts) {
+			f.Supervised, f.Kubelet, f.Masked, f.Units = true, "usr/bin/k3s", []string{"k3s.service"}, []string{"k3s-agent.service", AgentUnit}
+		}, ""},
 		"an unknown /boot":             {func(_ *ImageFacts, p *PoolFacts) { p.BootFree = 0 }, ""},
 		"one byte is missing unpacked": {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree-- }, "warning " + ReasonRoom},
 		"as large as /sysroot packed":  {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1 << 30 }, "warning " + ReasonRoom},
@@ -158,6 +163,18 @@ func TestEachRule(t *testing.T) {
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// Findings name what they are about.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	f := good("linux/amd64")
+	f.Kernels = append(f.Kernels, Kernel{Version: "6.13"})
+	f.KubeletVersion = "v1.99.0"
+	fs := Admit([]ImageFacts{f}, PoolFacts{APIServer: "v2.0.0"})
+	if len(fs) != 2 || !strings.Contains(fs[0].Message, "2 kernels in /usr/lib/modules (6.12, 6.13)") || !strings.Contains(fs[1].Message, "older than the API server (v2.0.0)") {
+		t.Errorf("%+v", fs)
 	}
 }
 
