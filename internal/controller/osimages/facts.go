@@ -40,10 +40,12 @@ type factsReader struct {
 
 // factsRead is one read; the rest counts once done is closed.
 type factsRead struct {
-	done  chan struct{}
-	facts []osimage.ImageFacts
-	err   error
-	at    time.Time
+	done chan struct{}
+	// awaited: a reconcile has waited for it already.
+	awaited bool
+	facts   []osimage.ImageFacts
+	err     error
+	at      time.Time
 }
 
 // start returns the read of an image; it starts one if there is none, or if the last one failed
@@ -178,9 +180,15 @@ func (r *Reconciler) factsPart(ctx context.Context, w *imageSnapshot, x *poolPla
 	return false, nil
 }
 
-// await reports whether a read ended within the time that a reconcile waits.
+// await reports whether a read ended. Only the first reconcile waits some time for it: a large
+// image must not slow down the others.
 func (f *factsReader) await(ctx context.Context, x *factsRead) bool {
-	wait := time.NewTimer(cmp.Or(f.wait, factsWait))
+	most := cmp.Or(f.wait, factsWait)
+	if x.awaited {
+		most = 0
+	}
+	x.awaited = true
+	wait := time.NewTimer(most)
 	defer wait.Stop()
 	select {
 	case <-x.done:
@@ -188,7 +196,12 @@ func (f *factsReader) await(ctx context.Context, x *factsRead) bool {
 	case <-wait.C:
 	case <-ctx.Done():
 	}
-	return false
+	select {
+	case <-x.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // readerOf reads registries as the nodes of an OSImage do, from its mirrors too.

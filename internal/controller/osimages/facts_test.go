@@ -33,6 +33,9 @@ func TestFactsOfAnImageAreReadOnce(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	w.r.facts.turn.Unlock()
+	for _, read := range w.r.facts.reads {
+		<-read.done
+	}
 	w.r.facts.wait = time.Minute
 	if p := w.pool(w.reconcile()); p.Facts != "" || !strings.Contains(p.FactsMessage, "403") {
 		t.Fatalf("%q %q", p.Facts, p.FactsMessage)
