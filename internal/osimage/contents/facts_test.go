@@ -415,3 +415,29 @@ func fixChecksum(b []byte) {
 	}
 	copy(b[148:156], fmt.Sprintf("%06o\x00 ", sum))
 }
+
+// Any bytes of a layer give facts or a Problem, and the same each time.
+func FuzzReadFacts(f *testing.F) {
+	for _, l := range osLayers() {
+		f.Add(tarOf(f, l...), false)
+		f.Add(tarOf(f, l...), true)
+	}
+	f.Add([]byte("SQLite format 3\x00"), false)
+	lim := Limits{Bytes: 1 << 20, Unpacked: 1 << 20, Entries: 1000, File: 1 << 10, Kept: 1 << 12}
+	f.Fuzz(func(t *testing.T, b []byte, seeks bool) {
+		l := plain(b)
+		if seeks {
+			l.Open = func() (io.ReadCloser, error) { return seekableBytes{bytes.NewReader(b)}, nil }
+		}
+		first, err := ReadFacts(image(l), lim, nil)
+		again, err2 := ReadFacts(image(l), lim, nil)
+		if err != nil || err2 != nil || cmp.Diff(first, again) != "" {
+			t.Fatal(err, err2, cmp.Diff(first, again))
+		}
+		osimage.Admit([]osimage.ImageFacts{first}, osimage.PoolFacts{APIServer: "v1.36.3", BootFree: 1, SysrootFree: 1})
+	})
+}
+
+type seekableBytes struct{ *bytes.Reader }
+
+func (seekableBytes) Close() error { return nil }
