@@ -111,7 +111,7 @@ func chartTemplate(t *testing.T, o *unstructured.Unstructured) string {
 		container["imagePullPolicy"] = mark(pullPolicy + "\n{{- with .Values.controller.args }}\nargs: {{ toJson . }}\n{{- end }}")
 		setContainers(t, whole, container)
 		volumes, _, _ := unstructured.NestedSlice(whole.Object, "spec", "template", "spec", "volumes")
-		if err := unstructured.SetNestedField(volumes[0].(map[string]any), mark("secretName: {{ .Values.notifications.secretName }}"), "secret", "secretName"); err != nil {
+		if err := unstructured.SetNestedField(volumes[0].(map[string]any), mark(`secretName: {{ (.Values.notifications).secretName | default "refit-notifications" }}`), "secret", "secretName"); err != nil {
 			t.Fatal(err)
 		}
 		setField(t, whole, volumes, "spec", "template", "spec", "volumes")

@@ -81,7 +81,24 @@ func StartVersion(t testing.TB, version string, flags map[string]string) *rest.C
 	return nil
 }
 
+// StartEmpty starts a server without anything of refit.
+func StartEmpty(t testing.TB) *rest.Config {
+	t.Helper()
+	bin := Binaries()
+	if bin == "" {
+		t.Skip(noBinaries)
+	}
+	return startEmpty(t, bin, nil)
+}
+
 func start(t testing.TB, bin string, flags map[string]string, without areas.Set) *rest.Config {
+	t.Helper()
+	cfg := startEmpty(t, bin, flags)
+	apply(t, cfg, without)
+	return cfg
+}
+
+func startEmpty(t testing.TB, bin string, flags map[string]string) *rest.Config {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("an API server takes seconds: left out by -short")
@@ -94,7 +111,6 @@ func start(t testing.TB, bin string, flags map[string]string, without areas.Set)
 		}
 	})
 	servers.Store(s.cfg.Host, s)
-	apply(t, s.cfg, without)
 	return s.cfg
 }
 

@@ -1,0 +1,5 @@
+// Package helm installs, upgrades and uninstalls refit's chart with Helm on a real API server.
+//
+// testdata/previous-chart.tgz is the chart of the version before this one: charts/refit of that
+// commit, packed by tar. A release replaces it.
+package helm
