@@ -33,6 +33,8 @@ const (
 	maxSupport = 5_000_000
 	// maxSupportLog is how much of one log is read, in bytes; maxSupportPods how many pods.
 	maxSupportLog, maxSupportPods = 1 << 20, 5000
+	// maxSupportLogs is what logs and journals have of the archive in any case, in bytes.
+	maxSupportLogs = 1_500_000
 	// supportPage is the page size of lists.
 	supportPage = 500
 )
@@ -42,7 +44,8 @@ func newSupport(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "support", Short: "Write one file that shows the state of the cluster's updates elsewhere",
 		Long: `Write one file of at most 5 MB for a person elsewhere: refit's objects, the nodes, the
-pods and their budgets, events, and the log of the controller.
+pods and their budgets, events, the log of the controller, and the last lines of the
+agents' journals as refit logs prints them.
 
 refit status, plan, gate and explain read the file with --from FILE and show what they
 showed in the cluster. The file has no Secrets, no files of NodeConfigs, and no commands
@@ -75,6 +78,7 @@ func (o *options) support(ctx context.Context, output string) error {
 		return err
 	}
 	g.gatherLogs(ctx, o)
+	g.gatherJournals(ctx, o)
 	data, err := g.pack()
 	if err != nil {
 		return err
@@ -94,6 +98,8 @@ type supportGathering struct {
 	inputs.Support
 	c     client.Client
 	files []supportFile
+	// agents are the nodes of the NodeUpdates.
+	agents []supportAgent
 }
 
 // supportFile is a file of the archive. The first ones matter most.
@@ -170,6 +176,9 @@ func (g *supportGathering) addItem(f *supportFile, kind string, o runtime.Object
 		return nil
 	}
 	g.Objects[kind]++
+	if nu, ok := o.(*v1alpha1.NodeUpdate); ok {
+		g.agents = append(g.agents, supportAgent{nu.Name, nu.Status.Agent != nil && nu.Status.Agent.PublicKey != "", journalRank(&nu.Status)})
+	}
 	item, n, err := supportItem(object)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", kind, object.GetName(), err)
@@ -222,28 +231,45 @@ func (g *supportGathering) gatherLog(ctx context.Context, o *options, p *corev1.
 		g.leftOut("log "+name, err.Error())
 		return
 	}
+	g.addLog(inputs.SupportLogs+"/"+name+".log", log)
+}
+
+// addLog adds a log without what looks like a secret.
+func (g *supportGathering) addLog(name string, log []byte) {
 	clean := text.HideSecrets(string(log))
 	if clean != string(log) {
 		g.Hidden++
 	}
-	g.files = append(g.files, supportFile{name: inputs.SupportLogs + "/" + name + ".log", log: []byte(clean)})
+	g.files = append(g.files, supportFile{name: name, log: []byte(clean)})
 }
 
-// pack writes the archive. What does not fit is cut, from the last file on.
+// pack writes the archive. What does not fit is cut, from the last file on. The objects of a large
+// cluster leave room for logs.
 func (g *supportGathering) pack() ([]byte, error) {
-	left := int64(maxSupport) - 100_000 // for the header and the tar headers
+	sizes := make([]int64, len(g.files))
+	var logs int64
 	for i := range g.files {
-		f := &g.files[i]
-		size, err := f.packedSize()
-		if err != nil {
+		var err error
+		if sizes[i], err = g.files[i].packedSize(); err != nil {
 			return nil, err
 		}
-		if size > left {
-			if size, err = g.cut(f, size, left); err != nil {
+		if g.files[i].list == nil {
+			logs += sizes[i]
+		}
+	}
+	left := int64(maxSupport) - 100_000 // for the header and the tar headers
+	for i := range g.files {
+		f, room := &g.files[i], left
+		if f.list != nil {
+			room -= min(logs, maxSupportLogs)
+		}
+		if sizes[i] > room {
+			var err error
+			if sizes[i], err = g.cut(f, sizes[i], room); err != nil {
 				return nil, err
 			}
 		}
-		left -= size
+		left -= sizes[i]
 	}
 	var out bytes.Buffer
 	err := writeSupport(&out, g.CreatedAt, g.Support, g.files)

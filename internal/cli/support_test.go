@@ -69,8 +69,8 @@ func TestSupportArchive(t *testing.T) {
 	if err := json.Unmarshal([]byte(files[inputs.SupportHeader]), &h); err != nil || h.Hidden < 5 || h.Objects["Node"] != 2 || h.Kubernetes == "" {
 		t.Errorf("%v: %s", err, files[inputs.SupportHeader])
 	}
-	// No kubelet runs here, so the log of the controller cannot be read.
-	if len(h.LeftOut) != 1 || !strings.Contains(h.LeftOut[0].What, "log refit-controller-1") {
+	// No kubelet runs here, so the log of the controller cannot be read; and no agent.
+	if len(h.LeftOut) != 2 || !strings.Contains(h.LeftOut[0].What, "log refit-controller-1") || h.LeftOut[1].What != "journal of w1" {
 		t.Errorf("gaps: %v", h.LeftOut)
 	}
 	if st, err := os.Stat(file); err != nil || st.Size() > maxSupport || st.Mode().Perm() != 0o600 {
@@ -80,7 +80,9 @@ func TestSupportArchive(t *testing.T) {
 		code, live := p.run(args...)
 		gotCode, got := p.run(append(args, "--from", file)...)
 		_, got, _ = strings.Cut(got, "\n") // the time of the archive, on standard error
-		_, got, _ = strings.Cut(got, "\n") // what is not in it
+		for range h.LeftOut {
+			_, got, _ = strings.Cut(got, "\n") // what is not in it
+		}
 		if live = text.HideSecrets(live); got != live || gotCode != code || live == "" {
 			t.Errorf("refit %s: in the cluster exit %d\n%s\nof the archive exit %d\n%s", strings.Join(args, " "), code, live, gotCode, got)
 		}
@@ -148,7 +150,7 @@ func TestDamagedSupportArchive(t *testing.T) {
 	}
 }
 
-// An archive of a large cluster is cut to its limit and says so; the updates stay whole.
+// An archive of a large cluster is cut to its limit and says so; the updates and a log stay whole.
 func TestSupportArchiveIsCut(t *testing.T) {
 	t.Parallel()
 	g := &supportGathering{Support: inputs.Support{CreatedAt: time.Now()}}
@@ -166,7 +168,7 @@ func TestSupportArchiveIsCut(t *testing.T) {
 	if err != nil || len(data) > maxSupport || len(data) < maxSupport*7/10 {
 		t.Fatalf("%d bytes, %v", len(data), err)
 	}
-	if len(g.LeftOut) != 2 || !strings.Contains(g.LeftOut[0].Why, "of 10000 objects") || len(g.files[0].list.Items) != 10 {
+	if len(g.LeftOut) != 1 || !strings.Contains(g.LeftOut[0].Why, "of 10000 objects") || len(g.files[0].list.Items) != 10 || len(g.files[2].log) != 1<<20 {
 		t.Errorf("%+v", g.LeftOut)
 	}
 }

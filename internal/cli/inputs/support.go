@@ -27,6 +27,8 @@ const (
 	SupportObjects = "objects"
 	// SupportLogs is the directory with the logs.
 	SupportLogs = "logs"
+	// SupportJournals is the directory with the journals of the agents, one file for each node.
+	SupportJournals = "journals"
 )
 
 const (
