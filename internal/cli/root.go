@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/refit-dev/refit/internal/cli/bootcmd"
 	"github.com/refit-dev/refit/internal/cli/bundlecmd"
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/imagecmd"
@@ -65,7 +64,7 @@ Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
 	group(root, "update", "While an update waits or runs:",
 		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newLogs(o), newRollback(o))...)
 	group(root, "make", "Bundles, images and configuration:",
-		bundlecmd.New(&o.Access), bundlecmd.NewInventory(&o.Access), bundlecmd.NewKeys(), tagscmd.New(&o.Access), imagecmd.New(&o.Access), imagecmd.NewConfig(&o.Access), bootcmd.New(&o.Access), newSelfImage(o))
+		bundlecmd.New(&o.Access), bundlecmd.NewInventory(&o.Access), bundlecmd.NewKeys(), tagscmd.New(&o.Access), imagecmd.New(&o.Access), imagecmd.NewConfig(&o.Access), imagecmd.NewBoot(&o.Access), newSelfImage(o))
 	group(root, "more", "More:", updatecmd.NewDrill(&o.Access), updatecmd.NewReceipt(&o.Access), updatecmd.NewReceipts(&o.Access), newSupport(o), installcmd.NewMonitoring(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")

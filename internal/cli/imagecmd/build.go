@@ -30,7 +30,7 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// New returns the command.
+// New returns the command refit image.
 func New(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "image", Short: "Build and check OS images"}
 	c.AddCommand(newBuild(a), newLint(a))

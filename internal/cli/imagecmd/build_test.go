@@ -34,7 +34,7 @@ func writeInput(t *testing.T, text string) string {
 	return file
 }
 
-const config = `apiVersion: refit.dev/v1alpha1
+const someConfig = `apiVersion: refit.dev/v1alpha1
 kind: NodeConfig
 metadata: {name: edge}
 spec:
@@ -54,7 +54,7 @@ data: {text: "hello"}
 func TestBuild(t *testing.T) {
 	reg := registrytest.Start(t)
 	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
-	file := writeInput(t, config)
+	file := writeInput(t, someConfig)
 	digest, says, err := runBuild("--base", "docker://"+reg.Ref("os/base:9"), "--config", file, "--output", "docker://"+reg.Ref("os/edge:1"))
 	if err != nil || reg.Resolve("os/edge", "1") != digest {
 		t.Fatal(err, digest)
@@ -84,7 +84,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestRefuses(t *testing.T) {
-	good := writeInput(t, config)
+	good := writeInput(t, someConfig)
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -92,11 +92,11 @@ func TestRefuses(t *testing.T) {
 	}{
 		"nothing said":                  {nil, console.ExitUsage, "are needed"},
 		"a base of an unknown kind":     {[]string{"--base", "x:y", "--config", good, "--output", "oci:z:1"}, console.ExitUsage, "--base x:y is not known"},
-		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", writeInput(t, strings.Replace(config, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, console.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
+		"a conflict":                    {[]string{"--base", "oci:x:1", "--config", good, "--config", writeInput(t, strings.Replace(someConfig, "name: edge", "name: other", 1)), "--output", "oci:z:1"}, console.ExitBlocked, "NodeConfigs edge and other both want file /etc/motd"},
 		"packages":                      {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nmetadata: {name: a}\nspec: {packages: [vim]}\n"), "--output", "oci:z:1"}, console.ExitBlocked, "need a build that runs commands"},
 		"an unknown key":                {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: NodeConfig\nspec: {fils: []}\n"), "--output", "oci:z:1"}, console.ExitUsage, "fils"},
 		"another kind":                  {[]string{"--base", "oci:x:1", "--config", writeInput(t, "kind: Pod\n"), "--output", "oci:z:1"}, console.ExitUsage, "refit config import"},
-		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", writeInput(t, strings.Split(config, "---")[0]), "--output", "oci:z:1"}, console.ExitBlocked, "no ConfigMap motd"},
+		"a ConfigMap that is not given": {[]string{"--base", "oci:x:1", "--config", writeInput(t, strings.Split(someConfig, "---")[0]), "--output", "oci:z:1"}, console.ExitBlocked, "no ConfigMap motd"},
 		"an odd format":                 {[]string{"-o", "xml"}, console.ExitUsage, "xml"},
 	} {
 		_, _, err := runBuild(c.args...)

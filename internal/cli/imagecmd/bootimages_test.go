@@ -1,4 +1,4 @@
-package bootcmd
+package imagecmd
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ import (
 func run(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
-	c := New(&inputs.Access{Out: &out, Err: &out})
+	c := NewBoot(&inputs.Access{Out: &out, Err: &out})
 	c.SetArgs(args)
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetOut(&out)

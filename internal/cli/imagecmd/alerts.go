@@ -1,4 +1,4 @@
-package bootcmd
+package imagecmd
 
 import (
 	"github.com/spf13/cobra"

@@ -1,4 +1,4 @@
-package bootcmd
+package imagecmd
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// New returns the command.
-func New(a *inputs.Access) *cobra.Command {
+// NewBoot returns the command refit bootimage.
+func NewBoot(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "Inspect the boot images of new machines"}
 	c.AddCommand(newStatus(a), newList(a), newCheck(a), newDiff(a), newRollback(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c

@@ -1,4 +1,4 @@
-package bootcmd
+package imagecmd
 
 import (
 	"context"
