@@ -16,13 +16,14 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/refit-dev/refit/docs"
 )
 
 // site is the documentation as web pages: readable from a directory, without a server.
 type site struct{ version, output string }
 
 const (
-	docs       = "docs"
 	repository = "https://github.com/refit-dev/refit/blob"
 )
 
@@ -88,24 +89,17 @@ const tables = `.rst-content table th, .rst-content table td { padding: .35em .6
 .rst-content table { margin-bottom: 1.5em; }
 `
 
-// sections of the pages, in the order of a reader.
-var sections = []struct{ dir, title string }{
-	{"tutorial", "Tutorial"}, {"how-to", "How-to"}, {"explanation", "Explanation"}, {"reference", "Reference"}, {".", "More"}, {"design", "Design notes"},
-}
-
 // navigation lists all pages.
 func navigation() (string, error) {
 	var b strings.Builder
-	for _, sec := range sections {
-		files, err := filepath.Glob(filepath.Join(docs, sec.dir, "*.md"))
+	for _, sec := range docs.Sections {
+		pages, err := docs.Pages(sec)
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "- %s:\n", sec.title)
-		for _, f := range files {
-			if name := path.Join(sec.dir, filepath.Base(f)); name != "README.md" {
-				fmt.Fprintf(&b, "  - %s\n", name)
-			}
+		fmt.Fprintf(&b, "- %s:\n", sec.Title)
+		for _, p := range pages {
+			fmt.Fprintf(&b, "  - %s.md\n", p.Topic)
 		}
 	}
 	return b.String(), nil
@@ -195,22 +189,18 @@ func replaceScripts(dir string) error {
 
 // copyPages writes the pages as MkDocs reads them.
 func (s *site) copyPages(to string) error {
-	return filepath.WalkDir(docs, func(p string, d fs.DirEntry, err error) error {
+	return fs.WalkDir(docs.Files, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		rel, err := filepath.Rel(docs, p)
-		if err != nil {
-			return err
-		}
-		text, err := os.ReadFile(p)
+		text, err := docs.Files.ReadFile(p)
 		if err != nil {
 			return err
 		}
 		if strings.HasSuffix(p, ".md") {
-			text = []byte(s.page(filepath.ToSlash(rel), string(text)))
+			text = []byte(s.page(p, string(text)))
 		}
-		out := filepath.Join(to, rel)
+		out := filepath.Join(to, filepath.FromSlash(p))
 		if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ Exit codes: 0 done, 1 error, 2 wrong call, 3 a person must act, 4 in progress,
 		append(updatecmd.New(&o.Access), newGate(o), newExplain(o), newLogs(o), newRollback(o))...)
 	group(root, "make", "Bundles, images and configuration:",
 		bundlecmd.New(&o.Access), bundlecmd.NewInventory(&o.Access), bundlecmd.NewKeys(), tagscmd.New(&o.Access), imagecmd.New(&o.Access), imagecmd.NewConfig(&o.Access), imagecmd.NewBoot(&o.Access), newSelfImage(o))
-	group(root, "more", "More:", updatecmd.NewDrill(&o.Access), updatecmd.NewReceipt(&o.Access), updatecmd.NewReceipts(&o.Access), newSupport(o), installcmd.NewMonitoring(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
+	group(root, "more", "More:", updatecmd.NewDrill(&o.Access), updatecmd.NewReceipt(&o.Access), updatecmd.NewReceipts(&o.Access), newSupport(o), newDocs(o), installcmd.NewMonitoring(&o.Access), installcmd.NewUninstall(&o.Access), newVersion(o))
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
 	fitHelp(root)

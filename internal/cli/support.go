@@ -44,8 +44,8 @@ func newSupport(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "support", Short: "Write one file that shows the state of the cluster's updates elsewhere",
 		Long: `Write one file of at most 5 MB for a person elsewhere: refit's objects, the nodes, the
-pods and their budgets, events, the log of the controller, and the last lines of the
-agents' journals as refit logs prints them.
+pods and their budgets, events, and the log of the controller. It has the last lines of
+the agents' journals too, as refit logs prints them.
 
 refit status, plan, gate and explain read the file with --from FILE and show what they
 showed in the cluster. The file has no Secrets, no files of NodeConfigs, and no commands

@@ -106,7 +106,7 @@ func TestJournalsOfManyNodes(t *testing.T) {
 	for i := range 30 {
 		g.agents = append(g.agents, supportAgent{fmt.Sprintf("n%02d", i), false, 2})
 	}
-	g.gatherJournals(t.Context(), nil) // nobody is asked
+	g.gatherJournals(t.Context(), nil) // no agent is asked
 	if len(g.LeftOut) != 1 || !strings.HasSuffix(g.LeftOut[0].What, "n19 and 10 more") {
 		t.Errorf("%v", g.LeftOut)
 	}

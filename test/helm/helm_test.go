@@ -132,8 +132,8 @@ func (s *site) uninstall() {
 	s.mapper.Reset()
 }
 
-// all has the objects of refit by kind, namespace and name: those whose names or namespaces are
-// refit's, of every kind that the server has, but for events and what it makes in each namespace.
+// all has the objects of refit by kind, namespace and name. Their names or namespaces are refit's;
+// they are of any kind that the server has, but for events and leases.
 func (s *site) all() map[string]*unstructured.Unstructured {
 	s.Helper()
 	d, err := discovery.NewDiscoveryClientForConfig(s.cfg)

@@ -32,7 +32,7 @@ func layer(path string) int {
 		return 1
 	case p == "internal/pipeline/rollout/forecast", p == "internal/explain", isStage(p):
 		return 2
-	case under(p, "internal/agent/host"), under(p, "internal/fsutil"), under(p, "internal/oci"), under(p, "internal/registry"), p == "internal/outbound", p == "internal/peerapi", p == "internal/filesystem":
+	case under(p, "internal/agent/host"), under(p, "internal/fsutil"), under(p, "internal/oci"), under(p, "internal/registry"), p == "internal/outbound", p == "internal/peerapi", p == "internal/filesystem", p == "docs":
 		return 3
 	case under(p, "internal/pipeline"), slices.Contains(makers, p), under(p, "internal/convert"), p == "internal/clusterfacts",
 		under(p, "internal/agent/updaters"), p == "internal/agent/bundlestore", p == "internal/agent/imagekeeper":
