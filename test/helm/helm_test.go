@@ -43,6 +43,8 @@ type site struct {
 	admin  client.Client
 	helm   *action.Configuration
 	mapper meta.ResettableRESTMapper
+	// stop ends the controller.
+	stop func()
 }
 
 func newSite(t *testing.T) *site {
@@ -264,8 +266,9 @@ func (s *site) static() []*unstructured.Unstructured {
 // serversOwn are objects that the API server, or helm, makes in the namespaces.
 var serversOwn = []string{"ConfigMap refit-", "ServiceAccount refit-", "APIService /v1alpha1.refit.dev", "Secret kube-system/sh.helm.release.v1.refit."}
 
-// Helm upgrades the previous version of refit with the values of that version. Objects of the
-// administrator stay; what is new comes, what changed changes, and the uninstall leaves nothing.
+// Helm upgrades the previous version of refit with the values of that version. What is new comes,
+// what changed changes, and this version carries on with the objects of the previous one. The
+// uninstall leaves nothing.
 func TestUpgradeFromPreviousChart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -273,34 +276,35 @@ func TestUpgradeFromPreviousChart(t *testing.T) {
 	if err := s.install(s.previous(), values); err != nil {
 		t.Fatalf("helm install of the previous chart: %v", err)
 	}
-	pool := map[string]any{"apiVersion": "refit.dev/v1alpha1", "kind": "UpdatePool", "metadata": map[string]any{"name": "mine"},
-		"spec": map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{"pool": "mine"}}}}
-	s.create(pool)
-	newer := func(path ...string) string {
+	previous := s.storePrevious()
+	kind := func(path ...string) string {
 		return s.field("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "updatepools.refit.dev", append([]string{"spec"}, path...)...)
 	}
-	if strings.Contains(newer("versions"), "healthChecks") {
+	if strings.Contains(kind("versions"), "healthChecks") {
 		t.Fatal("the previous chart is as new as this one: it shows nothing")
 	}
 
 	// A person who upgrades with --reuse-values has no default of a value that is new.
 	s.upgrade(s.current(), map[string]any{"image": map[string]any{"repository": image, "tag": "99.0.0"}}, func(u *action.Upgrade) { u.ReuseValues = true })
-	s.expect("helm upgrade", s.static(), append(serversOwn, "UpdatePool /mine")...)
+	var mine []string
+	for _, o := range previous {
+		mine = append(mine, key(o))
+	}
+	s.expect("helm upgrade", s.static(), append(mine, serversOwn...)...)
 	spec := s.field("apps/v1", "Deployment", "refit-system", "refit-controller", "spec", "template", "spec")
 	for _, want := range []string{image + ":99.0.0", `"secretName":"refit-notifications"`, `"-v=1"`} {
 		if !strings.Contains(spec, want) {
 			t.Errorf("helm upgrade: no %s in %s", want, spec)
 		}
 	}
-	if !strings.Contains(newer("versions"), "healthChecks") {
+	if !strings.Contains(kind("versions"), "healthChecks") {
 		t.Error("helm upgrade: the kind UpdatePool has no new field")
 	}
-	if got := s.field("refit.dev/v1alpha1", "UpdatePool", "", "mine", "spec", "nodeSelector"); !strings.Contains(got, `"mine"`) {
-		t.Errorf("the administrator's pool after the upgrade: %s", got)
-	}
-
+	s.checkCarriedOn(previous)
+	s.stop()
 	s.uninstall()
-	s.expect("helm uninstall", nil, serversOwn[:2]...)
+	// No controller of Kubernetes runs here, which would delete what is in the namespaces.
+	s.expect("helm uninstall", nil, append(serversOwn[:2:2], "Secret refit-system/refit-controller-key")...)
 }
 
 // The chart installs what `refit install` does, an upgrade removes the areas that are switched off,
