@@ -63,7 +63,7 @@ func TestLint(t *testing.T) {
 
 	// A layout of refit image build, and a bundle with it and with another image.
 	layout := filepath.Join(t.TempDir(), "layout")
-	if _, _, err := runBuild("--base", "docker://"+reg.Ref("os/edge@"+good), "--config", writeInput(t, config), "--output", "oci:"+layout+":os.example/edge:1"); err != nil {
+	if _, _, err := runBuild("--base", "docker://"+reg.Ref("os/edge@"+good), "--config", writeInput(t, someConfig), "--output", "oci:"+layout+":os.example/edge:1"); err != nil {
 		t.Fatal(err)
 	}
 	if out, code, err = runLint("oci:" + layout); code != console.ExitOK || !strings.Contains(out, "os.example/edge:1@") {
