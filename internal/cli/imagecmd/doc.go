@@ -1,7 +1,7 @@
-// Package imagecmd has the commands of machines' images and of their configuration: `refit image`
-// builds and checks OS images without a cluster, `refit config` imports node configuration of other
-// tools, and `refit bootimage` shows boot images, whether they are new enough for a target, and
-// patches for objects that refit does not write.
+// Package imagecmd has the commands of machines' images and of their configuration. `refit image`
+// builds and checks OS images without a cluster. `refit config` imports node configuration of other
+// tools. `refit bootimage` shows boot images, whether they are new enough for a target, and patches
+// for objects that refit does not write.
 //
 // Promise: the same base, configuration and name give the same digest on every machine;
 // layers of the base are linked or mounted where possible, not copied. An import applies
