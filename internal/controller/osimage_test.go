@@ -14,8 +14,13 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
+
+// bootable is an image with a kernel; nodes have the rest of what they need to boot and to join.
+var bootable = registrytest.Image{Version: "9", Layers: []string{"kernel"}, Files: map[string]string{"usr/lib/modules/6.12.1/vmlinuz": "kernel"},
+	Labels: map[string]string{osimage.LabelBootc: "1", osimage.LabelHostProvides: "kubelet,runtime,refit-agent,systemd,initramfs"}}
 
 // The installed controller builds a pool's image, and tells the pool's nodes, and
 // no others, which they are to boot, with the arguments it was made with. Nothing
@@ -23,7 +28,7 @@ import (
 func TestOSImages(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
-	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
+	base := reg.Push("os/base", bootable, "9")
 	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: reg.Ref("os/base@" + base)}, Repository: reg.Ref("os/edge")}})
 	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, OSImage: "edge"}})
 	s.create(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{"edge"}, KernelArguments: []v1alpha1.KernelArgument{"quiet"},
@@ -69,7 +74,7 @@ func TestOSImages(t *testing.T) {
 func TestStagedBeforeTheDrain(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
-	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
+	base := reg.Push("os/base", bootable, "9")
 	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: reg.Ref("os/base@" + base)}, Repository: reg.Ref("os/edge")}})
 	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge", NodeSelector: metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: []string{"n2", "n3"}}}}}})
@@ -161,7 +166,7 @@ func TestStagedBeforeTheDrain(t *testing.T) {
 func TestAReloadTakesNothing(t *testing.T) {
 	reg := registrytest.Start(t)
 	s := newSite(t, from)
-	base := reg.Push("os/base", registrytest.Image{Version: "9", Layers: []string{"kernel"}}, "9")
+	base := reg.Push("os/base", bootable, "9")
 	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.OSImageSpec{Base: &v1alpha1.OSBase{Image: reg.Ref("os/base@" + base)}, Repository: reg.Ref("os/edge")}})
 	s.create(&v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/hostname": "n2"}}, OSImage: "edge",
 		Disruption: []v1alpha1.DisruptionRule{{Files: []string{"/etc/app.d"}, Actions: []v1alpha1.DisruptionAction{{Type: "Reload", Unit: "app.service"}}}}}})
