@@ -19,6 +19,9 @@ in_front() {
 	for first in "$@"; do grep -x "$first" <<<"$all"; done
 	grep -vxF "$(printf '%s\n' "$@")" <<<"$all"
 }
+# Without paths in the programs, what was compiled in one checkout, by make build or by a test, serves in
+# every other one.
+export GOFLAGS="${GOFLAGS:-} -trimpath"
 failed=0
 # Three packages at once: most wait for servers and clocks. Without tables for a debugger a test program
 # is linked in half the time.
