@@ -237,7 +237,7 @@ func liveNoPull(t *testing.T, s *scenario.Scenario) {
 		}
 		refused := slices.ContainsFunc(refusals, func(word string) bool { return strings.Contains(e.Reason+" "+e.Message, word) })
 		if e.Reason == "Pulling" || refused {
-			t.Errorf("%s %s/%s: %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Reason, e.Message)
+			t.Errorf("%s (%d times until %s) %s/%s: %s: %s", e.InvolvedObject.Kind, e.Count, e.LastTimestamp.UTC().Format(time.RFC3339), e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Reason, e.Message)
 		}
 	}
 	if present == 0 {
