@@ -166,19 +166,7 @@ func TestNewExFATOrderOfWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o order
-	if err := d.WriteTables(&o); err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range o.at {
-		if at < 1<<20+2*exfatBootSectors*mbrSector {
-			t.Errorf("the tables write at %d", at)
-		}
-	}
-	o.at = nil
-	if err := d.WriteStart(&o); err != nil || o.at[len(o.at)-1] != 0 || o.at[len(o.at)-2] != 1<<20 {
-		t.Errorf("%v, %v", o.at, err)
-	}
+	checkOrder(t, d, 1<<20+2*exfatBootSectors*mbrSector)
 }
 
 // A bit of the bitmap for each cluster that is in use, and for no other.

@@ -158,12 +158,21 @@ func TestNewFAT32OrderOfWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkOrder(t, d, 1<<20+fat32Reserved*mbrSector)
+}
+
+// checkOrder fails if tables are written before a place, or the start in another order.
+func checkOrder(t *testing.T, d interface {
+	WriteTables(w io.WriterAt) error
+	WriteStart(w io.WriterAt) error
+}, tables int64) {
+	t.Helper()
 	var o order
 	if err := d.WriteTables(&o); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range o.at {
-		if at < 1<<20+fat32Reserved*mbrSector {
+		if at < tables {
 			t.Errorf("the tables write at %d", at)
 		}
 	}
