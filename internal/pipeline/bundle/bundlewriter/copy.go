@@ -15,7 +15,8 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
-const bufferSize = 1 << 20
+// bufferSize is what one blob is read by: larger reads save no processor time, and each worker holds one.
+const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
 
