@@ -33,7 +33,7 @@ type imageSet struct {
 	// release 1 is the next version: four of five layers are rebuilt with a new time, and 15% of the
 	// files in them are changed, half of them a little.
 	release int
-	// divide makes the layers smaller; 0 does not.
+	// divide makes the layers and the programs in them smaller; 0 does not.
 	divide int64
 }
 
@@ -113,7 +113,7 @@ func (s *imageSet) layer(name string, size int64) (blob ocispec.Descriptor, diff
 	for i, left := 0, size; left > 0; i++ {
 		n, kind := 256+r.Int64N(64<<10), r.IntN(3)
 		if i%40 == 0 { // most of the bytes are in a few programs
-			n, kind = 2<<20+r.Int64N(8<<20), 0
+			n, kind = (2<<20+r.Int64N(8<<20))/max(1, s.divide), 0
 		}
 		n = min(n, left)
 		if err := tw.WriteHeader(&tar.Header{Name: fmt.Sprintf("usr/%s/f%05d", name, i), Mode: 0o644, Size: n, ModTime: time.Unix(built, 0)}); err != nil {
