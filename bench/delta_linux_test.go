@@ -27,10 +27,11 @@ const (
 	patchTo   = "v1.36.3"
 )
 
-// Limits of a delta, as shares of the full bundle.
+// Limits of a delta, as shares of the full bundle, and of what it takes to apply it.
 const (
 	maxPatchShare = 0.30
 	maxSetShare   = 0.10
+	maxApply      = 2.0
 )
 
 var (
@@ -47,6 +48,10 @@ type deltaCase struct {
 	Create  cost `json:"create"`
 	Restore cost `json:"restore"`
 	Copy    cost `json:"copy"`
+	// Load is how the agent brings the full bundle's images from its store to an empty containerd. Apply is the processor time of
+	// Restore to that of a plain load: Copy and Load.
+	Load  loadRun `json:"load"`
+	Apply float64 `json:"apply"`
 }
 
 // TestDelta measures the delta between two patch releases of Kubernetes, built from the published modules. The restored bundle has
@@ -54,14 +59,20 @@ type deltaCase struct {
 func TestDelta(t *testing.T) {
 	resultsDir(t)
 	dir := t.TempDir()
-	c := measureDelta(t, dir, "kubernetes", releaseSources(t, filepath.Join(dir, "from"), patchFrom, previousRelease(t)), releaseSources(t, filepath.Join(dir, "to"), patchTo, labRelease(t)))
+	_, from := releaseSources(t, filepath.Join(dir, "from"), patchFrom, previousRelease(t))
+	set, to := releaseSources(t, filepath.Join(dir, "to"), patchTo, labRelease(t))
+	c := measureDelta(t, dir, "kubernetes", set, from, to)
 	writeResult(t, "delta.json", map[string]any{
 		"machine": thisMachine(), "load": load(), "kubernetes": c,
 		"what": patchFrom + " to " + patchTo + ", four images with layers in gzip and three programs. The share is bytes of the delta to those of the full bundle. " +
-			"create makes and compares two bundles, restore makes the full one, copy is refit bundle write of the full one to a file (make bench-site)",
+			"create makes and compares two bundles, restore makes the full one, copy is refit bundle write of the full one to a file, load brings its images to an empty containerd. " +
+			"apply is the processor time of restore to that of copy and load (make bench-site)",
 	})
 	if c.Share > maxPatchShare {
 		t.Errorf("the delta of a patch release has %.3f of the full bundle, the limit is %.2f", c.Share, maxPatchShare)
+	}
+	if c.Apply > maxApply {
+		t.Errorf("a node takes %.2f of the processor time of a plain load to apply the delta, the limit is %.2f", c.Apply, maxApply)
 	}
 }
 
@@ -70,14 +81,15 @@ func TestDeltaOfImages(t *testing.T) {
 	resultsDir(t)
 	dir := t.TempDir()
 	var sources [2][]string
+	var set *imageSet
 	for i := range sources {
-		set := &imageSet{dir: filepath.Join(dir, fmt.Sprint("set", i)), release: i, divide: setDivide}
+		set = &imageSet{dir: filepath.Join(dir, fmt.Sprint("set", i)), release: i, divide: setDivide}
 		if err := set.write(); err != nil {
 			t.Fatal(err)
 		}
 		sources[i] = []string{"oci:" + set.dir}
 	}
-	c := measureDelta(t, dir, "images", sources[0], sources[1])
+	c := measureDelta(t, dir, "images", set, sources[0], sources[1])
 	writeResult(t, "delta-images.json", map[string]any{
 		"machine": thisMachine(), "load": load(), "images": c,
 		"what": "thirty images, an eighth of their usual size; a second version rebuilds four of five layers and changes 15% of the files in them (make bench-site)",
@@ -90,7 +102,8 @@ func TestDeltaOfImages(t *testing.T) {
 // setDivide makes the thirty images smaller.
 const setDivide = 8
 
-func measureDelta(t *testing.T, dir, name string, from, to []string) deltaCase {
+// measureDelta makes the delta between bundles of two lists of sources, and applies it. set has the images of the newer one.
+func measureDelta(t *testing.T, dir, name string, set *imageSet, from, to []string) deltaCase {
 	t.Helper()
 	refit, err := filepath.Abs("../bin/refit")
 	if err != nil {
@@ -120,6 +133,8 @@ func measureDelta(t *testing.T, dir, name string, from, to []string) deltaCase {
 		*n = st.Size()
 	}
 	c.Share = float64(c.DeltaBytes) / float64(c.FullBytes)
+	c.Load = loadOnce(t, containerdBin(t), set, "", wayRefit)
+	c.Apply = c.Restore.CPUSeconds / (c.Copy.CPUSeconds + c.Load.CPU)
 	t.Logf("%s: %+v", name, c)
 	return c
 }
@@ -178,8 +193,8 @@ func previousRelease(t *testing.T) string {
 	return bin
 }
 
-// releaseSources are the sources of a bundle with images and programs of a release.
-func releaseSources(t *testing.T, dir, version, bin string) []string {
+// releaseSources are the sources of a bundle with images and programs of a release, and the set of its images.
+func releaseSources(t *testing.T, dir, version, bin string) (*imageSet, []string) {
 	t.Helper()
 	set := &imageSet{dir: dir}
 	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
@@ -197,7 +212,7 @@ func releaseSources(t *testing.T, dir, version, bin string) []string {
 	for _, p := range patchPayloads {
 		sources = append(sources, fmt.Sprintf("payload:%s@%s=%s", p, version, filepath.Join(bin, p)))
 	}
-	return sources
+	return set, sources
 }
 
 // program adds an image of one program, as builders of images write its layer.

@@ -156,6 +156,7 @@ func bestOf(runs []loadRun) loadRun {
 	return b
 }
 
+// loadOnce loads the images of a set in one way. tarFile has them for imports.
 func loadOnce(t *testing.T, bin string, set *imageSet, tarFile, way string) loadRun {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "refit-load-")
@@ -194,7 +195,9 @@ func loadOnce(t *testing.T, bin string, set *imageSet, tarFile, way string) load
 	if err := fsutil.SyncFS(dir); err != nil {
 		t.Fatal(err)
 	}
-	dropFileCache(t, tarFile)
+	if tarFile != "" {
+		dropFileCache(t, tarFile)
+	}
 	for _, b := range globBlobs(t, set) {
 		dropFileCache(t, b)
 	}
