@@ -25,9 +25,9 @@ import (
 const (
 	// silentCommit: its agents report neither updaters nor formats.
 	silentCommit = "fa482c7906"
-	// reportingCommit: the first tree whose agents and controller have everything that
-	// the contract between them names.
-	reportingCommit = "c571d5cfc8"
+	// reportingCommit: the tree that was published last; until 2026-11-27 the first whose agents and controller have
+	// everything that the contract between them names, c571d5cfc8.
+	reportingCommit = "7d002f4f6e"
 	olderVersion    = "0.1.0"
 	newerVersion    = "0.2.0"
 )
