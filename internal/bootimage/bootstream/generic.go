@@ -35,6 +35,9 @@ type genericImage struct {
 	Version      string            `json:"version"`
 	Release      string            `json:"release,omitempty"`
 	Attributes   map[string]string `json:"attributes"`
+	// Unavailable and Notice are the answers of a program that asked the platform.
+	Unavailable string `json:"unavailable,omitempty"`
+	Notice      string `json:"notice,omitempty"`
 }
 
 // parseGeneric is strict: a word that is not known is a mistake of a person.
@@ -61,7 +64,7 @@ func parseGeneric(data []byte) (*Stream, error) {
 			return nil, fmt.Errorf("boot image stream: images[%d]: platform, version and attributes are needed", n)
 		}
 		s.Images = append(s.Images, Image{Key: Key{OSStream: i.OSStream, Architecture: arch, Platform: i.Platform, Region: i.Region, Variant: i.Variant},
-			Version: i.Version, Release: i.Release, Attributes: i.Attributes})
+			Version: i.Version, Release: i.Release, Attributes: i.Attributes, Unavailable: i.Unavailable, Notice: i.Notice})
 	}
 	return s.finish()
 }
@@ -79,7 +82,8 @@ func EncodeGeneric(s *Stream) ([]byte, error) {
 	}
 	for _, i := range s.Images {
 		out.Images = append(out.Images, genericImage{OSStream: i.Key.OSStream, Architecture: i.Key.Architecture, Platform: i.Key.Platform,
-			Region: i.Key.Region, Variant: i.Key.Variant, Version: i.Version, Release: i.Release, Attributes: i.Attributes})
+			Region: i.Key.Region, Variant: i.Key.Variant, Version: i.Version, Release: i.Release, Attributes: i.Attributes,
+			Unavailable: i.Unavailable, Notice: i.Notice})
 	}
 	return json.MarshalIndent(out, "", "  ")
 }

@@ -47,6 +47,11 @@ type Image struct {
 	Attributes map[string]string
 	// Uploads of it, if it is a file.
 	Uploads []Upload
+	// Unavailable is why machines cannot start from it, empty if they can: its platform was
+	// asked, and does not have it.
+	Unavailable string
+	// Notice is what its platform reports of it, for people: deprecated, a newer one exists.
+	Notice string
 }
 
 // Stream is a set of wanted images.
@@ -129,7 +134,25 @@ func (s *Stream) Find(k Key) (Image, error) {
 		}
 		return Image{}, fmt.Errorf("%w: there are several variants for %s, name one: %s", ErrNone, k, list(there))
 	}
+	if why := hits[0].Unavailable; why != "" {
+		return Image{}, fmt.Errorf("%w: %s %s: %s", ErrNone, k, hits[0].Version, why)
+	}
 	return hits[0], nil
+}
+
+// Notices are the remarks of the platforms, each with its image; those about images that
+// machines cannot start from come first.
+func (s *Stream) Notices() []string {
+	var gone, notices []string
+	for _, i := range s.Images {
+		switch {
+		case i.Unavailable != "":
+			gone = append(gone, i.Key.String()+": "+i.Unavailable)
+		case i.Notice != "":
+			notices = append(notices, i.Key.String()+": "+i.Notice)
+		}
+	}
+	return append(gone, notices...)
 }
 
 func (s *Stream) missing(what, want string, there map[string]bool, k Key) error {

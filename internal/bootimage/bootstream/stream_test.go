@@ -250,6 +250,33 @@ func TestGenericRoundTrip(t *testing.T) {
 	}
 }
 
+// An image that its platform does not have is not used, and the error has the platform's answer.
+func TestAnswersOfPlatforms(t *testing.T) {
+	t.Parallel()
+	s := parse(t, []byte(`{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[
+		{"architecture":"amd64","platform":"aws","region":"r1","version":"9.6.1","attributes":{"image":"ami-1"},"notice":"it is deprecated from 2027-01-01"},
+		{"architecture":"amd64","platform":"aws","region":"r2","version":"9.6.1","attributes":{"image":"ami-2"},"unavailable":"aws-r2 does not have it"}]}`))
+	data, err := bootstream.EncodeGeneric(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = parse(t, data) // the site has the answers too
+	key := bootstream.Key{Architecture: "amd64", Platform: "aws", Region: "r1"}
+	if i, err := s.Find(key); err != nil || i.Notice != "it is deprecated from 2027-01-01" {
+		t.Errorf("%+v %v", i, err)
+	}
+	key.Region = "r2"
+	if i, err := s.Find(key); !errors.Is(err, bootstream.ErrNone) || !strings.Contains(err.Error(), "region r2 9.6.1: aws-r2 does not have it") {
+		t.Errorf("%+v %v", i, err)
+	}
+	if i, ok := s.Recognise("aws", map[string]string{"image": "ami-2"}); !ok || i.Version != "9.6.1" {
+		t.Error("machines that use it have a known version")
+	}
+	if got := s.Notices(); len(got) != 2 || !strings.Contains(got[0], "aws-r2 does not have it") || !strings.Contains(got[1], "region r1: it is deprecated") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestEmptyNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, architecture := range map[string]string{

@@ -70,7 +70,7 @@ func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, runn
 			st.Release, st.Kubernetes, st.OS, st.Images = s.Release, s.Kubernetes, s.Data.OS(), int32(len(s.Data.Images))
 			st.Architectures, st.Platforms, st.OSStreams = s.Data.Architectures(), s.Data.Platforms(), s.Data.OSStreams()
 			c.Status, c.Reason, c.Message = readyCondition(s, running)
-			c.Message = text.Truncate(c.Message+unmatchedText(s), maxMessage)
+			c.Message = text.Truncate(c.Message+unmatchedText(s)+noticesText(s), maxMessage)
 		}
 		meta.SetStatusCondition(&st.Conditions, c)
 		named[st.Content] = true
@@ -121,6 +121,14 @@ func unmatchedText(s *Stream) string {
 		return ""
 	}
 	return "; no file of it has the SHA-256 that spec.uploaded names: " + strings.Join(s.UnmatchedUploads, ", ")
+}
+
+// noticesText names the images about which their platforms report something.
+func noticesText(s *Stream) string {
+	if notices := s.Data.Notices(); len(notices) > 0 {
+		return "; platforms report: " + strings.Join(notices, "; ")
+	}
+	return ""
 }
 
 // UsableFor reports whether machines of a version may start from the stream's images: the

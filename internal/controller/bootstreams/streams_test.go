@@ -136,6 +136,17 @@ func TestFetchedStreamOutlivesItsAddress(t *testing.T) {
 	}
 }
 
+// What the platforms report of images stands in the condition.
+func TestAnswersOfPlatforms(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.answer = strings.Replace(list("1.36.3"), `"version"`, `"unavailable":"aws does not have it","version"`, 1)
+	s.create(v1alpha1.StreamURL{URL: s.server.URL, CABundle: s.ca()})
+	if got, said := s.load(); got == nil || !strings.HasPrefix(said, "True") || !strings.Contains(said, "platforms report: architecture amd64, platform aws, region r: aws does not have it") {
+		t.Error(said)
+	}
+}
+
 func TestWhatIsNotFetched(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
