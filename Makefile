@@ -34,6 +34,10 @@ build: ## Build refit, refit-render, refit-controller, refit-agent and refit-lab
 build-cli: ## Build refit and refit-render alone, also for other systems: GOOS=darwin GOARCH=arm64 BIN=bin/mac make build-cli
 	$(GO) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ $(CLI)
 
+.PHONY: build-providers
+build-providers: ## Build refit-providers, which asks clouds about boot images, into bin/; a module of its own, so that no other program has the clouds' libraries
+	$(GO) -C providers build -trimpath -ldflags "-s -w" -o $(abspath $(BIN))/ ./cmd/...
+
 .PHONY: build-failpoint
 build-failpoint: ## Build the same with failpoints into bin/failpoint/, for end-to-end tests that kill an agent at a named line; never released
 	$(GO) build -trimpath -tags $(TAGS),failpoint -ldflags "$(LDFLAGS)" -o bin/failpoint/ ./cmd/...
@@ -138,6 +142,9 @@ verify: ## Formatting, vet, lint, import rules, retired words, stale generated f
 	$(GO) vet ./...
 	$(TOOL) golangci-lint run ./...
 	$(GO) mod tidy -diff
+	$(GO) -C providers vet ./...
+	$(GO) -C providers mod tidy -diff
+	cd providers && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(TOOL) controller-gen crd paths=./api/... output:crd:dir="$$tmp/crd" && \
 	$(TOOL) controller-gen object paths=./api/... output:object:dir="$$tmp/object" && \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run runs every test of the module and prints the events of `go test -json`.
+# run runs every test of the module, and of the module in providers, and prints the events of `go test -json`.
 # The race detector is for packages that use goroutines, in code or in tests. Other packages cannot
 # race. The lab and test/ drive programs that are built without it, so they go without it too, and so do
 # packages that compute long and whose tests alone start goroutines, to bound them.
@@ -8,7 +8,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 goroutines='^[[:space:]]*go (func|[a-z])|errgroup|\.Go\('
-packages=$(git ls-files '*_test.go' ':!:*testdata*' | xargs -n1 dirname | sort -u)
+packages=$(git ls-files '*_test.go' ':!:*testdata*' ':!:providers' | xargs -n1 dirname | sort -u)
 raced=$(git ls-files 'internal/*.go' 'cmd/*.go' | grep -vE '^internal/(lab|filesystem|cli/installcmd|cli/inputs)/[^/]*$' | xargs grep -lE "$goroutines" | xargs -n1 dirname | sort -u)
 raced=$(comm -12 <(echo "$packages") <(echo "$raced"))
 others=$(comm -23 <(echo "$packages") <(echo "$raced"))
@@ -36,6 +36,7 @@ trap 'rm -f "$events"' EXIT
 run -p 2 <<<"$labs" >"$events" &
 beside=$!
 in_front internal/controller/bootimages test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
+go -C providers test -json -vet=off -count 1 -timeout 20m -ldflags="-s -w" -p 3 ./... || failed=1
 # Races go to files: in the output of parallel tests they would stand with any of them. The detector
 # waits a second at each end otherwise.
 mkdir -p bin

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/providers/cloud"
+	"github.com/refit-dev/refit/providers/nutanix"
+	"github.com/refit-dev/refit/providers/openstack"
+	"github.com/refit-dev/refit/providers/vsphere"
+)
+
+// configuration is the configuration file.
+type configuration struct {
+	// Stream with the wanted images: a file, or an https address.
+	Stream string `json:"stream"`
+	// Files is the directory of the files that are uploaded.
+	Files string `json:"files,omitempty"`
+	// Download files that are missing in it, from where the stream has them.
+	Download bool `json:"download,omitempty"`
+	// EveryMinutes the clouds are asked; 0 is 15.
+	EveryMinutes int           `json:"everyMinutes,omitempty"`
+	Clouds       []cloudConfig `json:"clouds"`
+}
+
+// cloudConfig is one cloud: exactly one of the last fields is set.
+type cloudConfig struct {
+	Name string `json:"name"`
+	// Region as the policies name it; empty for images without one.
+	Region string `json:"region,omitempty"`
+	// Image is the name of images there, with {version} and {architecture}.
+	Image string `json:"image,omitempty"`
+	// Upload files that are missing.
+	Upload bool `json:"upload,omitempty"`
+	// Credentials is a directory with the files username and password, as a mounted Secret.
+	Credentials string `json:"credentials,omitempty"`
+
+	VSphere   *vsphere.Config   `json:"vsphere,omitempty"`
+	OpenStack *openstack.Config `json:"openstack,omitempty"`
+	Nutanix   *nutanix.Config   `json:"nutanix,omitempty"`
+}
+
+// platforms are the kinds of clouds of this program.
+const platforms = "vsphere, openstack, nutanix"
+
+func readConfiguration(path string) (*configuration, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &configuration{EveryMinutes: 15}
+	if err := yaml.UnmarshalStrict(data, c); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func (c *configuration) check() error {
+	if c.Stream == "" {
+		return errors.New("stream is missing: a file, or an https address")
+	}
+	if strings.HasPrefix(c.Stream, "http://") {
+		return errors.New("stream must be a file or begin with https://: new machines start from what it names")
+	}
+	if len(c.Clouds) == 0 {
+		return errors.New("clouds is empty: name at least one")
+	}
+	names, places := map[string]bool{}, map[string]string{}
+	for _, k := range c.Clouds {
+		if k.Name == "" || names[k.Name] {
+			return fmt.Errorf("clouds: name %q is missing or there twice", k.Name)
+		}
+		names[k.Name] = true
+		site, err := k.site()
+		if err != nil {
+			return fmt.Errorf("cloud %s: %w", k.Name, err)
+		}
+		place := site.Platform + "/" + site.Region
+		if other := places[place]; other != "" {
+			return fmt.Errorf("clouds %s and %s are both %s in region %q: set region, as the policies name it", other, k.Name, site.Platform, site.Region)
+		}
+		places[place] = k.Name
+		if k.Upload && c.Files == "" {
+			return fmt.Errorf("cloud %s uploads files, and files names no directory", k.Name)
+		}
+	}
+	return nil
+}
+
+// site returns the cloud of a configuration.
+func (k cloudConfig) site() (cloud.Site, error) {
+	s := cloud.Site{Name: k.Name, Region: k.Region, Image: k.Image, Upload: k.Upload}
+	kinds := 0
+	if k.VSphere != nil {
+		kinds, s.Platform, s.Cloud = kinds+1, "vsphere", &vsphere.Cloud{Config: *k.VSphere, Login: k.login}
+		if k.Upload && k.VSphere.Library != "" {
+			return s, errors.New("refit uploads no items to content libraries: leave upload or library out")
+		}
+	}
+	if k.OpenStack != nil {
+		kinds, s.Platform, s.Cloud = kinds+1, "openstack", &openstack.Cloud{Config: *k.OpenStack}
+	}
+	if k.Nutanix != nil {
+		kinds, s.Platform, s.Cloud = kinds+1, "nutanix", &nutanix.Cloud{Config: *k.Nutanix, Login: k.login}
+	}
+	if kinds != 1 {
+		return s, errors.New("set exactly one of " + platforms)
+	}
+	if k.Image == "" {
+		return s, errors.New("image is missing: the name of images there, for example rhcos-{version}")
+	}
+	return s, nil
+}
+
+// login reads user and password, at each connection: a Secret may change.
+func (k cloudConfig) login() (user, password string, err error) {
+	if k.Credentials == "" {
+		return "", "", fmt.Errorf("cloud %s has no credentials: set the directory of the files username and password", k.Name)
+	}
+	var out [2]string
+	for n, name := range []string{"username", "password"} {
+		data, err := os.ReadFile(filepath.Join(k.Credentials, name))
+		if err != nil {
+			return "", "", err
+		}
+		out[n] = strings.TrimRight(string(data), "\r\n")
+	}
+	return out[0], out[1], nil
+}
+
+// asker returns the asker of a configuration.
+func (c *configuration) asker(log func(string, ...any)) (*cloud.Asker, error) {
+	a := &cloud.Asker{Files: cloud.Files{Dir: c.Files}, Now: time.Now, Log: log}
+	if c.Download {
+		a.Files.Client = http.DefaultClient
+	}
+	for _, k := range c.Clouds {
+		s, err := k.site()
+		if err != nil {
+			return nil, err
+		}
+		a.Sites = append(a.Sites, s)
+	}
+	return a, nil
+}

@@ -1,0 +1,326 @@
+package vsphere
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vapi/library"
+	"github.com/vmware/govmomi/vapi/rest"
+	_ "github.com/vmware/govmomi/vapi/simulator" // content libraries
+
+	"github.com/refit-dev/refit/internal/bootimage/bootstream"
+	"github.com/refit-dev/refit/providers/cloud"
+	"github.com/refit-dev/refit/providers/cloud/cloudtest"
+)
+
+const descriptor = `<Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xmlns:ovf="http://schemas.dmtf.org/ovf/envelope/1"
+ xmlns:rasd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData" xmlns:vssd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData">
+<References><File ovf:href="disk.vmdk" ovf:id="file1" ovf:size="%d"/></References>
+<DiskSection><Info>disks</Info><Disk ovf:capacity="16" ovf:capacityAllocationUnits="byte * 2^30" ovf:diskId="vmdisk1" ovf:fileRef="file1" ovf:format="http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized"/></DiskSection>
+<NetworkSection><Info>networks</Info><Network ovf:name="VM Network"><Description>net</Description></Network></NetworkSection>
+<VirtualSystem ovf:id="rhcos"><Info>a machine</Info><Name>rhcos</Name>
+<OperatingSystemSection ovf:id="80"><Info>os</Info></OperatingSystemSection>
+<VirtualHardwareSection><Info>hardware</Info>
+<System><vssd:ElementName>Virtual Hardware Family</vssd:ElementName><vssd:InstanceID>0</vssd:InstanceID><vssd:VirtualSystemType>vmx-13</vssd:VirtualSystemType></System>
+<Item><rasd:ElementName>2 cpus</rasd:ElementName><rasd:InstanceID>1</rasd:InstanceID><rasd:ResourceType>3</rasd:ResourceType><rasd:VirtualQuantity>2</rasd:VirtualQuantity></Item>
+<Item><rasd:AllocationUnits>byte * 2^20</rasd:AllocationUnits><rasd:ElementName>memory</rasd:ElementName><rasd:InstanceID>2</rasd:InstanceID><rasd:ResourceType>4</rasd:ResourceType><rasd:VirtualQuantity>4096</rasd:VirtualQuantity></Item>
+<Item><rasd:Address>0</rasd:Address><rasd:ElementName>scsi</rasd:ElementName><rasd:InstanceID>3</rasd:InstanceID><rasd:ResourceSubType>VirtualSCSI</rasd:ResourceSubType><rasd:ResourceType>6</rasd:ResourceType></Item>
+<Item><rasd:AddressOnParent>0</rasd:AddressOnParent><rasd:ElementName>disk</rasd:ElementName><rasd:HostResource>ovf:/disk/vmdisk1</rasd:HostResource><rasd:InstanceID>4</rasd:InstanceID><rasd:Parent>3</rasd:Parent><rasd:ResourceType>17</rasd:ResourceType></Item>
+</VirtualHardwareSection></VirtualSystem></Envelope>`
+
+// writeOVA writes an OVA with a disk of random bytes.
+func writeOVA(t *testing.T, size int) cloud.Payload {
+	t.Helper()
+	disk := make([]byte, size)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(disk)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"rhcos.ovf", fmt.Appendf(nil, descriptor, size)}, {"disk.vmdk", disk}} {
+		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: 0o644, Size: int64(len(f.data))}); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write(f.data)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "rhcos.ova")
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return cloud.Payload{Path: path, Size: int64(b.Len()), SHA256: fmt.Sprintf("%x", sha256.Sum256(b.Bytes()))}
+}
+
+func wanted(p cloud.Payload) cloud.Wanted {
+	return cloud.Wanted{Name: "/DC0/vm/rhcos-9.6.1", Image: bootstream.Image{Key: bootstream.Key{Architecture: "amd64", Platform: "vsphere"}, Version: "9.6.1",
+		Attributes: map[string]string{"location": "https://example.test/rhcos.ova", "sha256": p.SHA256}}}
+}
+
+// vcenter is a simulated vCenter with TLS and a login.
+type vcenter struct {
+	*Cloud
+	t *testing.T
+}
+
+func newVCenter(t *testing.T) *vcenter {
+	t.Helper()
+	m := simulator.VPX()
+	m.Machine = 1
+	if err := m.Create(); err != nil {
+		t.Fatal(err)
+	}
+	m.Service.TLS = new(tls.Config)
+	m.Service.RegisterEndpoints = true
+	s := m.Service.NewServer()
+	t.Cleanup(func() { s.Close(); m.Remove() })
+	ca, err := s.CertificateFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := *s.URL
+	server.User = nil
+	user := s.URL.User
+	return &vcenter{t: t, Cloud: &Cloud{Config: Config{Server: server.String(), CAFile: ca, Pool: "/DC0/host/DC0_C0/Resources"}, Login: func() (string, string, error) {
+		password, _ := user.Password()
+		return user.Username(), password, nil
+	}}}
+}
+
+// over returns the cloud over a line.
+func (v *vcenter) over(l *cloudtest.Line) *Cloud {
+	c := *v.Cloud
+	c.Transport = l.Wrap
+	return &c
+}
+
+func (v *vcenter) resolve(w cloud.Wanted) cloud.Answer {
+	v.t.Helper()
+	a, err := v.Resolve(context.Background(), w)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return a
+}
+
+// machines are the names of virtual machines and templates.
+func (v *vcenter) machines() []string {
+	v.t.Helper()
+	var out []string
+	v.with(func(ctx context.Context, s *connection) error {
+		all, err := s.finder.VirtualMachineList(ctx, "*")
+		for _, m := range all {
+			out = append(out, m.Name())
+		}
+		slices.Sort(out)
+		return err
+	})
+	return out
+}
+
+func (v *vcenter) with(f func(context.Context, *connection) error) {
+	v.t.Helper()
+	ctx := context.Background()
+	s, err := v.connect(ctx)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer s.close(ctx)
+	if err := f(ctx, s); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+const existing = "DC0_C0_RP0_VM0"
+
+// An upload that dies anywhere is never taken for complete, and the next one ends it: without
+// sending the disk again, if all of it was there.
+func TestKilledUpload(t *testing.T) {
+	p := writeOVA(t, 300_000)
+	w := wanted(p)
+	resumed := 0
+	cloudtest.RunKilled(t, func(t *testing.T) cloudtest.Killed {
+		v := newVCenter(t)
+		return cloudtest.Killed{
+			Upload: func(l *cloudtest.Line) error { return v.over(l).Upload(context.Background(), w, p) },
+			AfterCut: func(t *testing.T) bool {
+				a := v.resolve(w)
+				if a.Exists && a.Unverified || a.Problem != "" {
+					t.Errorf("%+v", a)
+				}
+				return a.Exists
+			},
+			AfterEnd: func(t *testing.T, second *cloudtest.Line) bool {
+				if second.Bytes < 300_000 {
+					resumed++
+				}
+				a := v.resolve(w)
+				if a.Unverified || a.Problem != "" || a.Names["template"] != w.Name {
+					t.Errorf("%+v", a)
+				}
+				if got := fmt.Sprint(v.machines()); got != "[DC0_C0_RP0_VM0 DC0_H0_VM0 rhcos-9.6.1]" {
+					t.Error("left over:", got)
+				}
+				return a.Exists
+			},
+		}
+	})
+	if resumed < 3 {
+		t.Errorf("%d uploads continued a complete import", resumed)
+	}
+}
+
+// What vCenter received is compared with the file, and the file with its SHA-256.
+func TestDamagedUpload(t *testing.T) {
+	p := writeOVA(t, 300_000)
+	w := wanted(p)
+	v := newVCenter(t)
+	err := v.over(&cloudtest.Line{Flip: 150_000}).Upload(context.Background(), w, p)
+	if err == nil || !strings.Contains(err.Error(), "vCenter received other bytes") || v.resolve(w).Exists {
+		t.Errorf("%v", err)
+	}
+	data, err := os.ReadFile(p.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(p.Path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = v.Upload(context.Background(), w, p)
+	if err == nil || !strings.Contains(err.Error(), "the file changed while it was sent") || v.resolve(w).Exists {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	p := writeOVA(t, 1000)
+	w := wanted(p)
+	v := newVCenter(t)
+	if a := v.resolve(w); a.Exists || a.Problem != "" {
+		t.Errorf("%+v", a)
+	}
+	named := w
+	named.Name = "/DC0/vm/" + existing
+	if a := v.resolve(named); a.Exists || !strings.Contains(a.Problem, "is a virtual machine and no template") {
+		t.Errorf("%+v", a)
+	}
+	// A template that a person made.
+	v.with(func(ctx context.Context, s *connection) error {
+		m, err := s.finder.VirtualMachine(ctx, existing)
+		if err != nil {
+			return err
+		}
+		task, err := m.PowerOff(ctx)
+		if err != nil {
+			return err
+		}
+		if err := task.Wait(ctx); err != nil {
+			return err
+		}
+		return m.MarkAsTemplate(ctx)
+	})
+	if a := v.resolve(named); !a.Exists || !a.Unverified {
+		t.Errorf("%+v", a)
+	}
+	if err := v.Upload(context.Background(), named, p); err != nil {
+		t.Errorf("it is there already: %v", err)
+	}
+	// The template of another file: a constant name over releases.
+	if err := v.Upload(context.Background(), w, p); err != nil {
+		t.Fatal(err)
+	}
+	next := wanted(writeOVA(t, 2000))
+	if a := v.resolve(next); a.Exists || !strings.Contains(a.Problem, p.SHA256) {
+		t.Errorf("%+v", a)
+	}
+	if err := v.Upload(context.Background(), next, p); err == nil || !strings.Contains(err.Error(), "use {version}") {
+		t.Error(err)
+	}
+}
+
+// refit deletes nothing that it did not create.
+func TestForeignMachineStays(t *testing.T) {
+	p := writeOVA(t, 1000)
+	w := wanted(p)
+	v := newVCenter(t)
+	v.with(func(ctx context.Context, s *connection) error {
+		m, err := s.finder.VirtualMachine(ctx, existing)
+		if err != nil {
+			return err
+		}
+		task, err := m.Rename(ctx, "rhcos-9.6.1"+uploadSuffix)
+		if err != nil {
+			return err
+		}
+		return task.Wait(ctx)
+	})
+	if err := v.Upload(context.Background(), w, p); err == nil || !strings.Contains(err.Error(), "refit did not create it") {
+		t.Error(err)
+	}
+	if !slices.Contains(v.machines(), "rhcos-9.6.1"+uploadSuffix) {
+		t.Error("refit deleted the machine of another")
+	}
+}
+
+func TestContentLibrary(t *testing.T) {
+	v := newVCenter(t)
+	v.Config.Library = "images"
+	w := wanted(writeOVA(t, 1000))
+	w.Name = "rhcos-9.6.1"
+	if _, err := v.Resolve(context.Background(), w); err == nil || !strings.Contains(err.Error(), "content library images") {
+		t.Error("a library that does not exist is not an image that does not exist:", err)
+	}
+	v.with(func(ctx context.Context, s *connection) error {
+		r := rest.NewClient(s.Client.Client)
+		if err := r.Login(ctx, simulator.DefaultLogin); err != nil {
+			return err
+		}
+		ds, err := find.NewFinder(s.Client.Client).Datastore(ctx, "/DC0/datastore/LocalDS_0")
+		if err != nil {
+			return err
+		}
+		m := library.NewManager(r)
+		id, err := m.CreateLibrary(ctx, library.Library{Name: "images", Type: "LOCAL", Storage: []library.StorageBacking{{DatastoreID: ds.Reference().Value, Type: "DATASTORE"}}})
+		if err != nil {
+			return err
+		}
+		_, err = m.CreateLibraryItem(ctx, library.Item{Name: w.Name, LibraryID: id, Type: library.ItemTypeOVF})
+		return err
+	})
+	if a := v.resolve(w); !a.Exists || a.Names["item"] != w.Name || a.Names["library"] != "images" || a.Created.IsZero() {
+		t.Errorf("%+v", a)
+	}
+	w.Name = "rhcos-9.6.2"
+	if a := v.resolve(w); a.Exists {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestVCenterThatDoesNotAnswer(t *testing.T) {
+	v := newVCenter(t)
+	w := wanted(writeOVA(t, 1000))
+	v.Login = func() (string, string, error) { return "", "", nil }
+	if _, err := v.Resolve(context.Background(), w); err == nil || !strings.Contains(err.Error(), "log in to") {
+		t.Error("a refused login is not an image that does not exist:", err)
+	}
+	v.Config.CAFile = ""
+	if _, err := v.Resolve(context.Background(), w); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Error("an unknown certificate must be refused:", err)
+	}
+}
