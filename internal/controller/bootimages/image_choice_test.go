@@ -21,6 +21,7 @@ func stream(t *testing.T, uploads ...bootstream.Upload) *bootstreams.Stream {
 	s, err := bootstream.Parse([]byte(`{"apiVersion":"refit.dev/boot-images/v1","release":"1.36.3","images":[
 		{"architecture":"amd64","platform":"vsphere","version":"9.6.1","attributes":{"location":"https://example.test/d/rhcos.ova","sha256":"` + sum + `"}},
 		{"architecture":"amd64","platform":"metal","version":"9.6.1","attributes":{"location":"https://example.test/d/disk.raw.gz","sha256":"` + sum + `"}},
+		{"architecture":"amd64","platform":"openstack","version":"9.6.1","attributes":{"location":"https://example.test/d/a.qcow2","sha256":"` + sum + `","name":"rhcos-9.6.1"}},
 		{"architecture":"amd64","platform":"aws","region":"r1","version":"9.6.1","attributes":{"image":"ami-1"}}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +53,7 @@ func TestUpload(t *testing.T) {
 	}{
 		"an image of a cloud":                   {"aws", nil, nil, []string{"image"}, false, true, map[string]string{"image": "ami-1"}},
 		"a copy of it under a policy's name":    {"aws", map[string]string{"image": "ami-mine"}, nil, []string{"image"}, false, true, map[string]string{"image": "ami-mine"}},
+		"a file that the list names":            {"openstack", nil, nil, []string{"name"}, false, true, map[string]string{"name": "rhcos-9.6.1"}},
 		"a file without a name":                 {"vsphere", nil, nil, []string{"template"}, true, false, nil},
 		"a file with a policy's name":           {"vsphere", map[string]string{"template": "rhcos-{version}"}, nil, []string{"template"}, true, true, map[string]string{"template": "rhcos-9.6.1"}},
 		"uploaded under the policy's name":      {"vsphere", map[string]string{"template": "rhcos-{version}"}, []bootstream.Upload{here}, []string{"template"}, false, true, map[string]string{"template": "rhcos-9.6.1"}},

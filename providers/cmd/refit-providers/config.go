@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/refit-dev/refit/providers/aws"
 	"github.com/refit-dev/refit/providers/cloud"
 	"github.com/refit-dev/refit/providers/nutanix"
 	"github.com/refit-dev/refit/providers/openstack"
@@ -45,10 +46,11 @@ type cloudConfig struct {
 	VSphere   *vsphere.Config   `json:"vsphere,omitempty"`
 	OpenStack *openstack.Config `json:"openstack,omitempty"`
 	Nutanix   *nutanix.Config   `json:"nutanix,omitempty"`
+	AWS       *aws.Config       `json:"aws,omitempty"`
 }
 
 // platforms are the kinds of clouds of this program.
-const platforms = "vsphere, openstack, nutanix"
+const platforms = "vsphere, openstack, nutanix, aws"
 
 func readConfiguration(path string) (*configuration, error) {
 	data, err := os.ReadFile(path)
@@ -113,13 +115,27 @@ func (k cloudConfig) site() (cloud.Site, error) {
 	if k.Nutanix != nil {
 		kinds, s.Platform, s.Cloud = kinds+1, "nutanix", &nutanix.Cloud{Config: *k.Nutanix, Login: k.login}
 	}
+	if k.AWS != nil {
+		kinds, s.Platform, s.Cloud = kinds+1, "aws", &aws.Cloud{Config: *k.AWS}
+	}
 	if kinds != 1 {
 		return s, errors.New("set exactly one of " + platforms)
 	}
-	if k.Image == "" {
-		return s, errors.New("image is missing: the name of images there, for example rhcos-{version}")
+	return s, k.checkNames(s)
+}
+
+// checkNames refuses a cloud whose images have no name, or which takes no uploads.
+func (k cloudConfig) checkNames(s cloud.Site) error {
+	_, uploads := s.Cloud.(cloud.Uploader)
+	switch {
+	case k.AWS != nil && (k.AWS.Region == "" || k.Region == ""):
+		return errors.New("set region, as policies and streams name it, and aws.region")
+	case uploads && k.Image == "":
+		return errors.New("image is missing: the name of images there, for example rhcos-{version}")
+	case k.Upload && !uploads:
+		return errors.New("this kind of cloud takes no uploads: leave upload out")
 	}
-	return s, nil
+	return nil
 }
 
 // login reads user and password, at each connection: a Secret may change.

@@ -168,6 +168,24 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// The configuration of the page is one that the program accepts.
+func TestConfigurationOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/how-to/ask-clouds-for-boot-images.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\nstream:")
+	text, _, ok := strings.Cut(text, "```")
+	if !ok {
+		t.Fatal("the page shows no configuration")
+	}
+	s := newSite(t)
+	c, err := readConfiguration(s.write("config.yaml", "stream:"+text))
+	if err != nil || len(c.Clouds) != 4 || !c.Clouds[0].Upload || c.Clouds[1].Upload {
+		t.Errorf("%+v %v", c, err)
+	}
+}
+
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	s := newSite(t)
 	data, err := os.ReadFile(s.config)
@@ -184,6 +202,10 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"are both nutanix in region": func(c string) string {
 			return c + strings.Replace(c[strings.Index(c, "- name"):], "name: hall-2", "name: hall-3", 1)
 		},
+		"takes no uploads": func(c string) string {
+			return c[:strings.Index(c, "  nutanix")] + "  upload: true\n  aws: {region: x}\n"
+		},
+		"and aws.region":  func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  aws: {}\n" },
 		"clouds is empty": func(c string) string { return c[:strings.Index(c, "clouds")] },
 		"uploads no items to content lib": func(c string) string {
 			return c[:strings.Index(c, "  nutanix")] + "  upload: true\n  vsphere: {server: x, library: y}\n"
