@@ -30,6 +30,7 @@ var notWritten = map[string]bool{"Content": true, "InPlacePlan": true, "NodeUpda
 var damages = map[string][3]string{
 	"bootimagepolicy":          {"mode: Roll ", "mode: Observe ", "windows are for mode Roll"},
 	"bootimagestream":          {"inline: |", "url: {url: 'https://a.example'}\n  inline: |", "exactly one of inline, configMap, url, bundle and artifact"},
+	"bootimagestream-url":      {"url: https://", "url: http://", "must begin with https://"},
 	"bundle":                   {"digest: sha256:baf1", "digest: sha256:BAF1", "as `refit bundle inspect` prints it"},
 	"clusterupdate":            {"reason: this site has no NTP server", "reason: ' '", "say why the risk is taken"},
 	"imagetrack":               {"tier: Intermediate", "tag: '2.6'", "a single tag has one version"},

@@ -14,5 +14,5 @@
 // Inputs: a stream (CoreOS stream metadata or refit's list), sites, files. Output: refit's list
 // (bootstream.EncodeGeneric), which a BootImageStream reads from a URL, a bundle or an artifact:
 // names of the images in their clouds, why one is unavailable, notices. Callers:
-// cmd/refit-providers. Implementations: vsphere, openstack, nutanix, aws.
+// cmd/refit-providers. Implementations: vsphere, openstack, nutanix, aws, gcp.
 package cloud

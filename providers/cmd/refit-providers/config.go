@@ -13,6 +13,7 @@ import (
 
 	"github.com/refit-dev/refit/providers/aws"
 	"github.com/refit-dev/refit/providers/cloud"
+	"github.com/refit-dev/refit/providers/gcp"
 	"github.com/refit-dev/refit/providers/nutanix"
 	"github.com/refit-dev/refit/providers/openstack"
 	"github.com/refit-dev/refit/providers/vsphere"
@@ -47,10 +48,11 @@ type cloudConfig struct {
 	OpenStack *openstack.Config `json:"openstack,omitempty"`
 	Nutanix   *nutanix.Config   `json:"nutanix,omitempty"`
 	AWS       *aws.Config       `json:"aws,omitempty"`
+	GCP       *gcp.Config       `json:"gcp,omitempty"`
 }
 
 // platforms are the kinds of clouds of this program.
-const platforms = "vsphere, openstack, nutanix, aws"
+const platforms = "vsphere, openstack, nutanix, aws, gcp"
 
 func readConfiguration(path string) (*configuration, error) {
 	data, err := os.ReadFile(path)
@@ -117,6 +119,9 @@ func (k cloudConfig) site() (cloud.Site, error) {
 	}
 	if k.AWS != nil {
 		kinds, s.Platform, s.Cloud = kinds+1, "aws", &aws.Cloud{Config: *k.AWS}
+	}
+	if k.GCP != nil {
+		kinds, s.Platform, s.Cloud = kinds+1, "gcp", &gcp.Cloud{Config: *k.GCP}
 	}
 	if kinds != 1 {
 		return s, errors.New("set exactly one of " + platforms)

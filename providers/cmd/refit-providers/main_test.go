@@ -181,7 +181,7 @@ func TestConfigurationOfThePage(t *testing.T) {
 	}
 	s := newSite(t)
 	c, err := readConfiguration(s.write("config.yaml", "stream:"+text))
-	if err != nil || len(c.Clouds) != 4 || !c.Clouds[0].Upload || c.Clouds[1].Upload {
+	if err != nil || len(c.Clouds) != 5 || !c.Clouds[0].Upload || c.Clouds[1].Upload {
 		t.Errorf("%+v %v", c, err)
 	}
 }
