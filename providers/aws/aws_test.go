@@ -103,7 +103,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %+v %v", code, a, err)
 		}
 	}
-	s.Cloud.Config.Endpoint = "http://127.0.0.1:1"
+	s.Config.Endpoint = "http://127.0.0.1:1"
 	if a, err := s.Resolve(context.Background(), wanted("ami-1")); err == nil {
 		t.Errorf("%+v", a)
 	}

@@ -180,8 +180,8 @@ func TestKilledUpload(t *testing.T) {
 			},
 		}
 	})
-	if resumed < 3 {
-		t.Errorf("%d uploads continued a complete import", resumed)
+	if resumed == 0 {
+		t.Error("no upload continued a complete import")
 	}
 }
 
