@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -40,6 +42,9 @@ func (d *BootcDriver) Status(ctx context.Context) (Status, error) {
 		return Status{}, errors.New("bootc does not say what is booted: whether this host can be moved is not known")
 	}
 	s := h.status()
+	if s.Staged != nil && h.onOSTree() && d.host.locked() {
+		s.Staged.Locked = true // a bootc before 1.11 does not report it
+	}
 	s.Capabilities = d.capabilities(ctx, h)
 	if s.Running, err = d.host.Running(); err != nil {
 		return Status{}, err
@@ -50,7 +55,7 @@ func (d *BootcDriver) Status(ctx context.Context) (Status, error) {
 
 // status is the document in our words.
 func (h *BootcHost) status() Status {
-	s := Status{Driver: Bootc, RollbackQueued: h.Status.RollbackQueued,
+	s := Status{Driver: Bootc, RollbackQueued: h.Status.RollbackQueued, Composefs: h.Status.Booted != nil && h.Status.Booted.Composefs != nil,
 		Booted: deployment(h.Status.Booted), Staged: deployment(h.Status.Staged), Rollback: deployment(h.Status.Rollback)}
 	switch {
 	case s.RollbackQueued && s.Rollback != nil:
@@ -114,17 +119,30 @@ func deployment(e *bootcEntry) *Deployment {
 // distribution took over.
 func (d *BootcDriver) capabilities(ctx context.Context, h *BootcHost) []string {
 	out := []string{CanKargsImage}
-	help, _ := d.host.Runner.Run(ctx, nil, "bootc", "switch", "--help") // without it there is less to use
-	if bytes.Contains(help, []byte("--download-only")) {
+	if d.helps(ctx, "--download-only", "bootc", "switch") || h.onOSTree() && d.locks(ctx) {
 		out = append(out, CanDownloadOnly)
 	}
-	if bytes.Contains(help, []byte("--soft-reboot")) && (h.Status.Staged == nil || h.Status.Staged.SoftRebootCapable) {
+	if d.helps(ctx, "--soft-reboot", "bootc", "switch") && (h.Status.Staged == nil || h.Status.Staged.SoftRebootCapable) {
 		out = append(out, CanSoftReboot)
 	}
-	if help, err := d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "--help"); err == nil && bytes.Contains(help, []byte("set-options-for-source")) {
+	// The command is there on hosts where it always fails: it needs a libostree that keeps
+	// the owners of arguments in what it stages.
+	if h.onOSTree() && d.helps(ctx, "set-options-for-source", "bootc", "loader-entries") && d.host.hasOSTree(ctx, 2026, 1) {
 		out = append(out, CanKargsVerb)
 	}
 	return out
+}
+
+// helps reports whether the help of a command has a word; without an answer there is less to
+// use.
+func (d *BootcDriver) helps(ctx context.Context, word string, command ...string) bool {
+	help, err := d.host.Runner.Run(ctx, nil, append(command, "--help")...)
+	return err == nil && bytes.Contains(help, []byte(word))
+}
+
+// locks reports whether libostree can lock what is staged: no bootc does it for a switch.
+func (d *BootcDriver) locks(ctx context.Context) bool {
+	return d.helps(ctx, "lock-finalization", "ostree", "admin")
 }
 
 // kargsOwner is whose arguments they are, where bootc keeps that apart.
@@ -146,20 +164,39 @@ func (d *BootcDriver) Stage(ctx context.Context, t Target) error {
 	}
 	argv := []string{"bootc", "switch", "--quiet", "--transport", t.Source.Transport}
 	switch {
-	case s.Can(CanDownloadOnly):
-		// Not yet for a restart of user space: what is prepared for one is entered by any
-		// `systemctl reboot`, locked or not.
+	case d.helps(ctx, "--download-only", "bootc", "switch"):
 		argv = append(argv, "--download-only")
+	case s.Can(CanDownloadOnly): // it is locked below
 	case t.SoftReboot && s.Can(CanSoftReboot):
+		// Only where nothing is staged ahead: what is prepared for a restart of user space
+		// is entered by any `systemctl reboot`, locked or not.
 		argv = append(argv, "--soft-reboot=auto")
 	}
 	if _, err := d.host.Runner.Run(ctx, nil, append(argv, t.Source.Location)...); err != nil {
 		return err
 	}
+	if err := d.setKargs(ctx, s, t); err != nil || !s.Can(CanDownloadOnly) {
+		return err
+	}
+	return d.lock(ctx)
+}
+
+// setKargs gives what is staged its arguments. bootc stages it anew for that, without the lock.
+func (d *BootcDriver) setKargs(ctx context.Context, s Status, t Target) error {
 	if len(t.Kargs)+len(t.Drop) == 0 || !s.Can(CanKargsVerb) {
 		return nil // kargs.d of the image has them, and the running kernel tells
 	}
-	_, err = d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "set-options-for-source", "--source", kargsOwner, "--options", strings.Join(t.Kargs, " "))
+	_, err := d.host.Runner.Run(ctx, nil, "bootc", "loader-entries", "set-options-for-source", "--source", kargsOwner, "--options", strings.Join(t.Kargs, " "))
+	return err
+}
+
+// lock keeps what is staged from an unplanned restart.
+func (d *BootcDriver) lock(ctx context.Context) error {
+	s, err := d.Status(ctx)
+	if err != nil || s.Staged == nil || s.Staged.Locked || !d.locks(ctx) {
+		return err
+	}
+	_, err = d.host.Runner.Run(ctx, nil, "ostree", "admin", "lock-finalization")
 	return err
 }
 
@@ -173,17 +210,49 @@ func (d *BootcDriver) Discard(ctx context.Context) error {
 			return err
 		}
 		if s.Staged != nil && !s.RollbackQueued {
-			if _, err := d.host.Runner.Run(ctx, nil, "ostree", "admin", "undeploy", "0"); err == nil {
+			if err := d.undeploy(ctx, s); err == nil {
 				continue
 			} else if s.Rollback == nil {
 				return fmt.Errorf("drop the staged deployment: %w", err)
 			}
 		}
-		if _, err := d.host.Runner.Run(ctx, nil, "bootc", "rollback"); err != nil {
+		if err := d.toggle(ctx, s); err != nil {
 			return err
 		}
 	}
 	return errors.New("a staged deployment or a queued rollback could not be dropped; run `bootc status` on the node")
+}
+
+// undeploy drops what is staged. Without libostree's deployments bootc keeps what is staged in
+// one file of /run, which its shutdown reads: `bootc rollback` removes it, but only where there
+// is something to roll back to.
+func (d *BootcDriver) undeploy(ctx context.Context, s Status) error {
+	if !s.Composefs {
+		_, err := d.host.Runner.Run(ctx, nil, "ostree", "admin", "undeploy", "0")
+		return err
+	}
+	if s.Rollback != nil {
+		return errors.ErrUnsupported // bootc itself does more
+	}
+	if err := os.Remove(filepath.Join(d.host.Root, "/run/composefs/staged-deployment")); err != nil {
+		return fmt.Errorf("what bootc staged: %w", err)
+	}
+	return nil
+}
+
+// toggle queues a rollback, or cancels one, and drops what is staged. bootc refuses to while the
+// older deployment is from no container image, as on a host that has booted its first one:
+// libostree does it then.
+func (d *BootcDriver) toggle(ctx context.Context, s Status) error {
+	_, err := d.host.Runner.Run(ctx, nil, "bootc", "rollback")
+	if err == nil || s.Composefs || s.Rollback == nil || s.Rollback.Digest != "" {
+		return err
+	}
+	o := NewOstree(d.host, nil)
+	if s.RollbackQueued {
+		return o.Discard(ctx)
+	}
+	return o.Rollback(ctx)
 }
 
 // Rollback queues the earlier deployment. It toggles, and drops what is staged.
@@ -195,40 +264,65 @@ func (d *BootcDriver) Rollback(ctx context.Context) error {
 			return err
 		case s.Rollback == nil:
 			return ErrNoRollback
-		case s.RollbackQueued:
+		case s.returns():
 			return nil
 		}
-		if _, err := d.host.Runner.Run(ctx, nil, "bootc", "rollback"); err != nil {
+		if err := d.toggle(ctx, s); err != nil {
 			return err
 		}
 	}
 	s, err := d.Status(ctx)
-	if err == nil && !s.RollbackQueued {
+	if err == nil && !s.returns() {
 		err = errors.New("bootc rollback ended with 0, and no rollback is queued")
 	}
 	return err
 }
 
-// Activate lets go what was only downloaded.
+// returns reports whether the next boot is into the earlier deployment, or into the same tree
+// deployed again.
+func (s Status) returns() bool {
+	if s.RollbackQueued || s.Rollback == nil || s.Staged == nil {
+		return s.RollbackQueued
+	}
+	was, _, _ := strings.Cut(s.Rollback.ID, ".")
+	return s.Staged.Digest == "" && strings.HasPrefix(s.Staged.ID, was+".")
+}
+
+// Activate lets go what was only downloaded, and prepares a restart of user space alone where
+// that is permitted.
 func (d *BootcDriver) Activate(ctx context.Context, t Target) (Activation, error) {
 	s, err := d.Status(ctx)
 	if err != nil || s.Staged == nil || s.RollbackQueued {
 		return ByReboot, err
 	}
-	how, argv := ByReboot, []string{"bootc", "upgrade", "--from-downloaded"}
-	if softly(t, s) {
-		how, argv = BySoftReboot, append(argv, "--soft-reboot=auto")
-	}
-	if !s.Staged.Locked {
-		return how, nil
-	}
-	if _, err := d.host.Runner.Run(ctx, nil, argv...); err != nil {
-		return "", err
+	soft := softly(t, s)
+	if s.Staged.Locked || soft && !d.host.nextRoot() {
+		if err := d.letGo(ctx, s, soft); err != nil {
+			return "", err
+		}
 	}
 	if s, err = d.Status(ctx); err == nil && s.Staged != nil && s.Staged.Locked {
-		err = errors.New("bootc upgrade --from-downloaded ended with 0, and the staged deployment is still only downloaded")
+		return "", errors.New("the staged deployment was let go, and is still only downloaded; run `bootc status` on the node")
 	}
-	return how, err
+	if soft && d.host.nextRoot() {
+		return BySoftReboot, err
+	}
+	return ByReboot, err // bootc may prepare nothing, and end with 0
+}
+
+// letGo unlocks what is staged.
+func (d *BootcDriver) letGo(ctx context.Context, s Status, soft bool) error {
+	argv := []string{"ostree", "admin", "lock-finalization", "--unlock"}
+	if d.helps(ctx, "--from-downloaded", "bootc", "upgrade") {
+		argv = []string{"bootc", "upgrade", "--from-downloaded"}
+		if soft {
+			argv = append(argv, "--soft-reboot=auto")
+		}
+	} else if !s.Staged.Locked {
+		return nil
+	}
+	_, err := d.host.Runner.Run(ctx, nil, argv...)
+	return err
 }
 
 // Failure says why the last shutdown did not finish what was staged.

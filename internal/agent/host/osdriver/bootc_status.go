@@ -107,6 +107,9 @@ func parseBootc(b []byte) (*BootcHost, error) {
 // "not bootc".
 func (h *BootcHost) Known() bool { return h.Status.Booted != nil }
 
+// onOSTree reports whether libostree has the deployments.
+func (h *BootcHost) onOSTree() bool { return h.Known() && h.Status.Booted.OSTree != nil }
+
 // Manages reports whether bootc moves this host: it was booted from an image, and
 // nothing was layered on it.
 func (h *BootcHost) Manages() bool {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -72,6 +74,37 @@ func lastLines(text string, n int) string {
 		}
 	}
 	return strings.Join(all[max(0, len(all)-n):], "; ")
+}
+
+// hasOSTree reports whether the host's libostree is of this version or later. Its commands do
+// not say what the library can do.
+func (h Host) hasOSTree(ctx context.Context, year, release int) bool {
+	out, err := h.Runner.Run(ctx, nil, "ostree", "--version")
+	_, version, ok := strings.Cut(string(out), "Version: '")
+	version, _, closed := strings.Cut(version, "'")
+	y, r, dotted := strings.Cut(version, ".")
+	hasYear, err1 := strconv.Atoi(y)
+	hasRelease, err2 := strconv.Atoi(r)
+	return err == nil && err1 == nil && err2 == nil && ok && closed && dotted && (hasYear > year || hasYear == year && hasRelease >= release)
+}
+
+// lockFile keeps libostree from finalizing the staged deployment at shutdown, so that an
+// unplanned restart boots the old OS. It disappears with a reboot. Newer versions write it next to
+// a record of their own.
+func (h Host) lockFile() string {
+	return filepath.Join(h.Root, "/run/ostree/staged-deployment-locked")
+}
+
+func (h Host) locked() bool {
+	_, err := os.Stat(h.lockFile())
+	return err == nil
+}
+
+// nextRoot reports whether a restart of user space would enter another OS: its root is mounted
+// already.
+func (h Host) nextRoot() bool {
+	_, err := os.Stat(filepath.Join(h.Root, "/run/nextroot/usr"))
+	return err == nil
 }
 
 // Missing reports whether a program is not on the host.

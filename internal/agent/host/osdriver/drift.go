@@ -121,9 +121,10 @@ func (h Host) selfUpdates() []Drift {
 }
 
 // FinaliseFailure reads from the journal of the boot before why the staged
-// deployment did not come into its place; empty if it says nothing.
+// deployment did not come into its place; empty if it says nothing. Which unit does it depends on
+// who keeps the deployments.
 func (h Host) FinaliseFailure(ctx context.Context) string {
-	out, err := h.Runner.Run(ctx, nil, "journalctl", "--boot=-1", "--unit=ostree-finalize-staged.service", "--priority=warning", "--output=cat", "--no-pager", "--lines=5")
+	out, err := h.Runner.Run(ctx, nil, "journalctl", "--boot=-1", "--unit=ostree-finalize-staged.service", "--unit=bootc-finalize-staged.service", "--priority=warning", "--output=cat", "--no-pager", "--lines=5")
 	if err != nil {
 		return ""
 	}

@@ -49,6 +49,9 @@ func TestFinaliseFailure(t *testing.T) {
 	if got := s.Host(t, nil).FinaliseFailure(t.Context()); got != "error: No space left" {
 		t.Fatal(got)
 	}
+	if !strings.Contains(s.Ran[0], "--unit=bootc-finalize-staged.service") {
+		t.Fatal("a host whose deployments bootc keeps is not asked", s.Ran)
+	}
 	if got := (&osdriver.Script{}).Host(t, nil).FinaliseFailure(t.Context()); got != "" {
 		t.Fatal(got)
 	}

@@ -113,6 +113,8 @@ type Status struct {
 	Running      []string
 	Capabilities []string
 	Drift        []Drift
+	// Composefs: bootc keeps the deployments itself, and libostree knows none of them.
+	Composefs bool
 }
 
 // Can reports a capability.

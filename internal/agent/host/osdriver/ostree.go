@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +62,7 @@ func (d *OstreeDriver) readStatus(ctx context.Context) (Status, []ostreeEntry, e
 		if err := d.describe(ctx, e.d, e.checksum); err != nil {
 			return Status{}, nil, err
 		}
-		e.d.Locked = e.staged && d.locked()
+		e.d.Locked = e.locked || e.staged && d.host.locked()
 		place(&s, e)
 	}
 	if s.Booted == nil {
@@ -138,21 +137,10 @@ func (d *OstreeDriver) Stage(ctx context.Context, t Target) error {
 	if err := d.deploy(ctx, booted(list).osname, refOf(t.Digest), Change(args, t.Drop, t.Kargs)); err != nil {
 		return err
 	}
-	if err := os.WriteFile(d.lock(), nil, 0o600); err != nil {
+	if err := os.WriteFile(d.host.lockFile(), nil, 0o600); err != nil {
 		return fmt.Errorf("what is staged could not be locked: %w", err)
 	}
 	return d.forget(ctx, t.Digest)
-}
-
-// lock is the file that keeps libostree from finalizing the staged deployment at shutdown, so that
-// an unplanned restart boots the old OS. It disappears with a reboot.
-func (d *OstreeDriver) lock() string {
-	return filepath.Join(d.host.Root, "/run/ostree/staged-deployment-locked")
-}
-
-func (d *OstreeDriver) locked() bool {
-	_, err := os.Stat(d.lock())
-	return err == nil
 }
 
 func booted(list []ostreeEntry) *ostreeEntry {
@@ -208,18 +196,29 @@ func (d *OstreeDriver) forget(ctx context.Context, digest string) error {
 	return nil
 }
 
-// Discard drops what is in front of the booted deployment.
+// Discard drops what is in front of the booted deployment. Of an older deployment it changes the
+// order only, where libostree can (since 2023.8): the node may need it.
 func (d *OstreeDriver) Discard(ctx context.Context) error {
 	for range 4 {
-		s, _, err := d.readStatus(ctx)
+		s, list, err := d.readStatus(ctx)
 		if err != nil || s.NextIsBooted() {
 			return err
 		}
-		if _, err := d.run(ctx, "admin", "undeploy", "0"); err != nil {
+		argv := []string{"admin", "undeploy", "0"}
+		if s.RollbackQueued && d.canSetDefault(ctx) {
+			argv = []string{"admin", "set-default", strconv.Itoa(slices.IndexFunc(list, func(e ostreeEntry) bool { return e.booted }))}
+		}
+		if _, err := d.run(ctx, argv...); err != nil {
 			return err
 		}
 	}
 	return errors.New("what is staged could not be dropped; `ostree admin status` on the node shows it")
+}
+
+// canSetDefault reports whether libostree can change the order of deployments.
+func (d *OstreeDriver) canSetDefault(ctx context.Context) bool {
+	help, err := d.run(ctx, "admin", "--help")
+	return err == nil && strings.Contains(help, "set-default")
 }
 
 // Rollback makes the earlier deployment the next. Where libostree cannot change the
@@ -237,8 +236,7 @@ func (d *OstreeDriver) Rollback(ctx context.Context) error {
 		return ErrNoRollback
 	}
 	i := slices.IndexFunc(list, func(e ostreeEntry) bool { return e.d == s.Rollback })
-	help, err := d.run(ctx, "admin", "--help")
-	if err == nil && strings.Contains(help, "set-default") {
+	if d.canSetDefault(ctx) {
 		_, err = d.run(ctx, "admin", "set-default", strconv.Itoa(i))
 		return err
 	}
@@ -250,7 +248,7 @@ func (d *OstreeDriver) Rollback(ctx context.Context) error {
 
 // Activate lets go what is staged: libostree finishes it at shutdown.
 func (d *OstreeDriver) Activate(context.Context, Target) (Activation, error) {
-	if err := os.Remove(d.lock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(d.host.lockFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("what is staged could not be let go: %w", err)
 	}
 	return ByReboot, nil

@@ -11,7 +11,7 @@ import (
 // ostreeEntry is one deployment as `ostree admin status` prints it.
 type ostreeEntry struct {
 	osname, checksum, serial string
-	booted, staged           bool
+	booted, staged, locked   bool
 	pinned                   bool
 	unlocked                 string
 	d                        *Deployment
@@ -19,14 +19,16 @@ type ostreeEntry struct {
 
 func (e *ostreeEntry) id() string { return e.checksum + "." + e.serial }
 
-var deploymentLine = regexp.MustCompile(`^([* ]) (\S+) ([0-9a-f]{64})\.([0-9]+)(?: \((\w+)\))?$`)
+// deploymentLine may have several words at its end, and newer versions have some of two words.
+var deploymentLine = regexp.MustCompile(`^([* ]) (\S+) ([0-9a-f]{64})\.([0-9]+)((?: \([\w -]+\))*)$`)
 
 // parse reads what `ostree admin status` prints, in the order in which it boots.
 func parse(out string) []ostreeEntry {
 	var list []ostreeEntry
 	for _, l := range strings.Split(out, "\n") {
 		if m := deploymentLine.FindStringSubmatch(strings.TrimRight(l, " ")); m != nil {
-			list = append(list, ostreeEntry{booted: m[1] == "*", osname: m[2], checksum: m[3], serial: m[4], staged: m[5] == "staged"})
+			locked := strings.Contains(m[5], "(finalization locked)")
+			list = append(list, ostreeEntry{booted: m[1] == "*", osname: m[2], checksum: m[3], serial: m[4], locked: locked, staged: locked || strings.Contains(m[5], "(staged)")})
 			continue
 		}
 		if len(list) == 0 {

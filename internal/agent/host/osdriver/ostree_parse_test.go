@@ -15,6 +15,10 @@ func TestOstreeParse(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(ostreeEntry{})); d != "" {
 		t.Fatal(d)
 	}
+	locked := parse("  os " + a + ".0 (finalization locked) (soft-reboot)\n* os " + b + ".1\n")
+	if d := cmp.Diff([]ostreeEntry{{osname: "os", checksum: a, serial: "0", staged: true, locked: true}, {osname: "os", checksum: b, serial: "1", booted: true}}, locked, cmp.AllowUnexported(ostreeEntry{})); d != "" {
+		t.Fatal(d)
+	}
 	if got := drift(got[1:2]); len(got) != 1 {
 		t.Fatal(got)
 	}
