@@ -139,7 +139,8 @@ type Driver interface {
 	// Rollback makes the next boot one into Status.Rollback. ErrNoRollback if
 	// there is none.
 	Rollback(ctx context.Context) error
-	// Activate lets go what was staged for a target and says how it comes into use.
+	// Activate lets go what was staged for a target and says how it comes into use. A host may
+	// restart the machine with it.
 	Activate(ctx context.Context, t Target) (Activation, error)
 	// Failure says why the last shutdown did not bring the staged deployment into
 	// its place, in the host's own words; empty if nothing says it.

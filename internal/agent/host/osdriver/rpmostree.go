@@ -1,6 +1,7 @@
 package osdriver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ func (d *RPMOstreeDriver) readStatus(ctx context.Context) (*rpmDocument, Status,
 		return nil, Status{}, errors.New("rpm-ostree does not say which deployment is booted")
 	}
 	s.Capabilities = []string{CanKargsVerb, CanKargsImage}
+	if d.locks(ctx, "rebase") && d.locks(ctx, "kargs") {
+		s.Capabilities = append(s.Capabilities, CanDownloadOnly)
+	}
 	s.Running, err = d.host.Running()
 	return doc, s, err
 }
@@ -56,6 +60,15 @@ func (d *RPMOstreeDriver) Status(ctx context.Context) (Status, error) {
 	}
 	s.Drift = append(s.Drift, d.host.EtcDrift(ctx)...)
 	return s, nil
+}
+
+// lockFlag keeps what a command stages from an unplanned restart.
+const lockFlag = "--lock-finalization"
+
+// locks reports whether a command has that flag.
+func (d *RPMOstreeDriver) locks(ctx context.Context, command string) bool {
+	help, err := d.host.Runner.Run(ctx, nil, "rpm-ostree", command, "--help")
+	return err == nil && bytes.Contains(help, []byte(lockFlag))
 }
 
 // reference is what rebase takes. The policy of the host still decides what may be
@@ -71,9 +84,10 @@ func reference(s Source) (string, error) {
 }
 
 // Stage rebases to the image, and gives what is pending its arguments. Rebasing to
-// what is booted is an error for some versions: then only the arguments are set.
+// what is booted is an error for some versions: then only the arguments are set. Both lock what
+// they stage, where the host can.
 func (d *RPMOstreeDriver) Stage(ctx context.Context, t Target) error {
-	_, s, err := d.readStatus(ctx)
+	doc, s, err := d.readStatus(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -90,21 +104,27 @@ func (d *RPMOstreeDriver) Stage(ctx context.Context, t Target) error {
 		if err != nil {
 			return err
 		}
-		if err := d.run(ctx, "rebase", "--experimental", ref); err != nil {
+		argv := []string{"rebase", "--experimental"}
+		if doc.UpdateDriver != nil { // rpm-ostree refuses to rebase past it
+			argv = append(argv, "--bypass-driver")
+		}
+		if s.Can(CanDownloadOnly) {
+			argv = append(argv, lockFlag)
+		}
+		if err := d.run(ctx, append(argv, ref)...); err != nil {
 			return err
 		}
 	}
 	failpoint.Here(failpoint.OSImported)
-	doc, _, err := d.readStatus(ctx)
-	if err != nil {
+	if doc, _, err = d.readStatus(ctx); err != nil {
 		return err
 	}
-	return d.kargs(ctx, doc, s.Running, t)
+	return d.kargs(ctx, doc, s, t)
 }
 
 // kargs changes the arguments of what boots next.
-func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, running []string, t Target) error {
-	next := doc.Deployments[0]
+func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, s Status, t Target) error {
+	next, running := doc.Deployments[0], s.Running
 	root := filepath.Join(d.host.Root, "/ostree/deploy", next.OSName, "deploy", fmt.Sprintf("%s.%d", next.Checksum, next.Serial))
 	args, err := FollowImage(running, filepath.Join(d.host.Root, "/"), root)
 	if err != nil {
@@ -124,6 +144,9 @@ func (d *RPMOstreeDriver) kargs(ctx context.Context, doc *rpmDocument, running [
 	}
 	if len(argv) == 1 {
 		return nil
+	}
+	if s.Can(CanDownloadOnly) {
+		argv = append(argv, lockFlag)
 	}
 	return d.run(ctx, argv...)
 }
@@ -164,16 +187,21 @@ func (d *RPMOstreeDriver) Rollback(ctx context.Context) error {
 	return d.run(ctx, "rollback")
 }
 
-// Activate lets go a deployment whose finalisation is locked.
+// Activate lets go a deployment whose finalization is locked. rpm-ostree restarts the machine in
+// the same stroke. It wants the digest of the image, not the commit that it made of it.
 func (d *RPMOstreeDriver) Activate(ctx context.Context, _ Target) (Activation, error) {
 	doc, s, err := d.readStatus(ctx)
 	if err != nil {
 		return "", err
 	}
-	if s.Staged != nil && s.Staged.Locked && s.Next == s.Staged {
-		return ByReboot, d.run(ctx, "finalize-deployment", doc.Deployments[0].Checksum)
+	if s.Staged == nil || !s.Staged.Locked || s.Next != s.Staged {
+		return ByReboot, nil
 	}
-	return ByReboot, nil
+	expected := s.Staged.Digest
+	if expected == "" {
+		expected = doc.Deployments[0].Checksum
+	}
+	return ByReboot, d.run(ctx, "finalize-deployment", expected)
 }
 
 // Failure says why the last shutdown did not finish what was staged.

@@ -12,6 +12,12 @@ type rpmDocument struct {
 	Deployments []rpmDeployment `json:"deployments"`
 	// Transaction is what the daemon is doing, null if nothing.
 	Transaction []string `json:"transaction"`
+	// UpdateDriver is a program that has registered as the one that updates this host: others
+	// have to bypass it. nil without one.
+	UpdateDriver *struct {
+		Name string `json:"driver-name"`
+		Unit string `json:"driver-sd-unit"`
+	} `json:"update-driver"`
 }
 
 // rpmDeployment is one of them. Keys that are not there are empty.
@@ -36,6 +42,12 @@ type rpmDeployment struct {
 	RequestedBaseRemovals          []string          `json:"requested-base-removals"`
 	RequestedBaseLocalReplacements []json.RawMessage `json:"requested-base-local-replacements"`
 	RegenerateInitramfs            bool              `json:"regenerate-initramfs"`
+	// Versions write the first of these in different forms.
+	RequestedBaseRemoteReplacements    json.RawMessage `json:"requested-base-remote-replacements"`
+	RequestedLocalFileoverridePackages []string        `json:"requested-local-fileoverride-packages"`
+	InitramfsEtc                       []string        `json:"initramfs-etc"`
+	// LiveInProgress is a commit that is being applied to the running system.
+	LiveInProgress string `json:"live-inprogress"`
 }
 
 // parseRPMOstree reads a status document.
@@ -50,13 +62,18 @@ func parseRPMOstree(b []byte) (*rpmDocument, error) {
 // layered says what was changed on the node, empty if nothing.
 func (d *rpmDeployment) layered() string {
 	var out []string
-	for what, n := range map[string]int{"packages added": len(d.RequestedPackages) + len(d.RequestedLocalPackages),
+	for what, n := range map[string]int{"packages added": len(d.RequestedPackages) + len(d.RequestedLocalPackages) + len(d.RequestedLocalFileoverridePackages),
 		"packages removed": len(d.RequestedBaseRemovals), "packages replaced": len(d.RequestedBaseLocalReplacements)} {
 		if n > 0 {
 			out = append(out, fmt.Sprintf("%s: %d", what, n))
 		}
 	}
-	if d.RegenerateInitramfs {
+	switch string(d.RequestedBaseRemoteReplacements) {
+	case "", "null", "[]", "{}":
+	default:
+		out = append(out, "packages replaced from repositories")
+	}
+	if d.RegenerateInitramfs || len(d.InitramfsEtc) > 0 {
 		out = append(out, "an initramfs of its own")
 	}
 	return strings.Join(sorted(out), ", ")
@@ -97,6 +114,9 @@ func (d *rpmDocument) status() Status {
 		}
 		s.Drift = append(s.Drift, one.drift()...)
 	}
+	if u := d.UpdateDriver; u != nil {
+		s.Drift = append(s.Drift, Drift{Kind: DriftSelfUpdates, Detail: u.Name + " (" + u.Unit + ") is registered as the program that updates this host: refit bypasses it, and while it runs it may boot another OS"})
+	}
 	return s
 }
 
@@ -112,7 +132,7 @@ func (d *rpmDeployment) drift() []Drift {
 	if d.Unlocked != "" && d.Unlocked != "none" {
 		out = append(out, Drift{Kind: DriftOverlay, Detail: "/usr of the " + which + " deployment was unlocked on the node (" + d.Unlocked + ")"})
 	}
-	if d.LiveReplaced != "" {
+	if d.LiveReplaced != "" || d.LiveInProgress != "" {
 		out = append(out, Drift{Kind: DriftOverlay, Detail: "packages were applied live over the " + which + " deployment"})
 	}
 	if l := d.layered(); l != "" {

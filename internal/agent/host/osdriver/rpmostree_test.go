@@ -1,6 +1,7 @@
 package osdriver
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,25 +77,82 @@ func TestPlain(t *testing.T) {
 }
 
 // The image comes first, the arguments on top of what is pending: those that the new
-// image brings, those of the target, less those that the old image brought.
+// image brings, those of the target, less those that the old image brought. What updates the
+// host by itself is bypassed, and what is staged is locked.
 func TestRPMOstreeStage(t *testing.T) {
 	before, after := list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted)), list("null", rpmEntry("bb", refB, "sha256:b", staged), rpmEntry("aa", refA, "sha256:a", rpmBooted))
-	s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: before}, "rpm-ostree": {}}}
-	s.Do = func(line string, s *Script) {
-		if line == "rpm-ostree rebase --experimental ostree-unverified-image:oci:/var/lib/b" {
-			s.Answers["rpm-ostree status --json"] = Answer{Out: after}
+	const image, kargs = "ostree-unverified-image:oci:/var/lib/b", " --delete-if-present=old-image=1 --delete-if-present=given=1 --append-if-missing=new-image=1 --append-if-missing=wanted"
+	locks := Answer{Out: "  --lock-finalization   Prevent automatic deployment finalization on shutdown"}
+	for name, c := range map[string]struct {
+		driver       string
+		rebase, args Answer
+		want         []string
+	}{
+		"an old one": {"null", Answer{}, Answer{}, []string{"rpm-ostree rebase --experimental " + image, "rpm-ostree kargs" + kargs}},
+		"it locks":   {"null", locks, locks, []string{"rpm-ostree rebase --experimental --lock-finalization " + image, "rpm-ostree kargs" + kargs + " --lock-finalization"}},
+		"it locks, and would unlock for the arguments": {"null", locks, Answer{}, []string{"rpm-ostree rebase --experimental " + image, "rpm-ostree kargs" + kargs}},
+		"Fedora CoreOS, which Zincati updates": {zincati, locks, locks,
+			[]string{"rpm-ostree rebase --experimental --bypass-driver --lock-finalization " + image, "rpm-ostree kargs" + kargs + " --lock-finalization"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			driven := func(doc string) Answer {
+				return Answer{Out: strings.Replace(doc, `"update-driver":null`, `"update-driver":`+c.driver, 1)}
+			}
+			s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": driven(before), "rpm-ostree": {}, "rpm-ostree rebase --help": c.rebase, "rpm-ostree kargs --help": c.args}}
+			s.Do = func(line string, s *Script) {
+				switch {
+				case !strings.HasSuffix(line, image):
+				case c.driver != "null" && !strings.Contains(line, "--bypass-driver"):
+					s.Answers["rpm-ostree rebase"] = Answer{Code: 1, Out: "error: Updates and deployments are driven by Zincati (zincati.service)"}
+				default:
+					s.Answers["rpm-ostree status --json"] = driven(after)
+				}
+			}
+			h := s.Host(t, map[string]string{"proc/cmdline": "root=/dev/x old-image=1 given=1 local ostree=/x", "usr/lib/bootc/kargs.d/10.toml": `kargs = ["old-image=1"]`,
+				"ostree/deploy/os/deploy/bb.0/usr/lib/bootc/kargs.d/10.toml": `kargs = ["new-image=1"]`})
+			err := NewRPMOstree(h).Stage(t.Context(), Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: Source{Transport: Layout, Location: "/var/lib/b"}, Kargs: []string{"wanted"}, Drop: []string{"given=1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, s.Changes()); d != "" {
+				t.Fatal(d)
+			}
+		})
+	}
+}
+
+// zincati is how rpm-ostree reports a program that has registered to update the host.
+const zincati = `{"driver-name":"Zincati","driver-sd-unit":"zincati.service"}`
+
+// A host that another program updates reports it.
+func TestRPMOstreeUpdateDriver(t *testing.T) {
+	doc := strings.Replace(list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted)), `"update-driver":null`, `"update-driver":`+zincati, 1)
+	s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: doc}, "ostree": {Code: 1}}}
+	got, err := NewRPMOstree(s.Host(t, nil)).Status(t.Context())
+	if err != nil || len(got.Drift) != 1 || got.Drift[0].Kind != DriftSelfUpdates || !strings.HasPrefix(got.Drift[0].Detail, "Zincati (zincati.service)") {
+		t.Fatalf("%+v %v", got, err)
+	}
+}
+
+// Each of these is a change of the node that an image does not have.
+func TestRPMOstreeLayered(t *testing.T) {
+	for more, want := range map[string]string{
+		`,"requested-local-fileoverride-packages":["x"]`:                                      "packages added: 1",
+		`,"requested-base-remote-replacements":[["from repo",["kernel"]]]`:                    "packages replaced from repositories",
+		`,"requested-base-remote-replacements":{"from repo=x":["kernel"]}`:                    "packages replaced from repositories",
+		`,"requested-base-remote-replacements":{}`:                                            "",
+		`,"requested-base-remote-replacements":[],"requested-local-fileoverride-packages":[]`: "",
+		`,"initramfs-etc":["/etc/crypttab"]`:                                                  "an initramfs of its own",
+	} {
+		s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted+more))}, "ostree": {Code: 1}}}
+		got, err := NewRPMOstree(s.Host(t, nil)).Status(t.Context())
+		if err != nil || got.Booted.Incompatible != (want != "") || (want == "") != (len(got.Drift) == 0) || want != "" && !strings.HasSuffix(got.Drift[0].Detail, want) {
+			t.Errorf("%s: %+v %v", more, got, err)
 		}
 	}
-	h := s.Host(t, map[string]string{"proc/cmdline": "root=/dev/x old-image=1 given=1 local ostree=/x", "usr/lib/bootc/kargs.d/10.toml": `kargs = ["old-image=1"]`,
-		"ostree/deploy/os/deploy/bb.0/usr/lib/bootc/kargs.d/10.toml": `kargs = ["new-image=1"]`})
-	err := NewRPMOstree(h).Stage(t.Context(), Target{Image: "q/os@sha256:b", Digest: "sha256:b", Source: Source{Transport: Layout, Location: "/var/lib/b"}, Kargs: []string{"wanted"}, Drop: []string{"given=1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"rpm-ostree rebase --experimental ostree-unverified-image:oci:/var/lib/b",
-		"rpm-ostree kargs --delete-if-present=old-image=1 --delete-if-present=given=1 --append-if-missing=new-image=1 --append-if-missing=wanted"}
-	if d := cmp.Diff(want, s.Changes()); d != "" {
-		t.Fatal(d)
+	s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: list("null", rpmEntry("aa", refA, "sha256:a", rpmBooted+`,"live-inprogress":"cc"`))}, "ostree": {Code: 1}}}
+	if got, err := NewRPMOstree(s.Host(t, nil)).Status(t.Context()); err != nil || len(got.Drift) != 1 || got.Drift[0].Kind != DriftOverlay {
+		t.Errorf("packages are applied live: %+v %v", got, err)
 	}
 }
 
@@ -116,12 +174,20 @@ func TestVerbs(t *testing.T) {
 		"let go what is locked": {pending, pending, func(t *testing.T, d *RPMOstreeDriver) error {
 			_, err := d.Activate(t.Context(), Target{})
 			return err
+		}, []string{"rpm-ostree finalize-deployment sha256:b"}},
+		"let go what is locked, and is from no image": {strings.Replace(pending, `"container-image-reference-digest":"sha256:b"`, `"container-image-reference-digest":""`, 1), pending, func(t *testing.T, d *RPMOstreeDriver) error {
+			_, err := d.Activate(t.Context(), Target{})
+			return err
 		}, []string{"rpm-ostree finalize-deployment cc"}},
+		"nothing is locked": {plain, plain, func(t *testing.T, d *RPMOstreeDriver) error {
+			_, err := d.Activate(t.Context(), Target{})
+			return err
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Script{Answers: map[string]Answer{"rpm-ostree status --json": {Out: c.doc}, "rpm-ostree": {}}}
 			s.Do = func(line string, s *Script) {
-				if line != "rpm-ostree status --json" {
+				if line != "rpm-ostree status --json" && !strings.HasSuffix(line, "--help") {
 					s.Answers["rpm-ostree status --json"] = Answer{Out: c.then}
 				}
 			}
