@@ -38,7 +38,7 @@ func (m marks) set(what, text string) error {
 
 // clear removes all marks of this direction: the other one starts anew.
 func (m marks) clear() error {
-	return m.remove("boot", "staged", "same", "waited", "tries", "gaveup")
+	return m.remove("boot", "staged", "same", "waited", "tries", "gaveup", "whole")
 }
 
 func (m marks) remove(all ...string) error {

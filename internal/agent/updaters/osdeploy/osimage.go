@@ -3,6 +3,7 @@ package osdeploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -250,14 +251,23 @@ func (v *view) blocked() updaters.Result {
 	return updaters.Result{}
 }
 
-// bootEnded reports whether the boot that had to end has ended.
+// bootEnded reports whether the boot that had to end has ended. A restart of user space alone that
+// came back to the old OS does not count: the machine restarts then.
 func (u *Updater) bootEnded(v *view) (bool, error) {
 	noted, err := v.marks.get("boot")
 	if err != nil || noted == "" {
 		return false, err
 	}
 	now, err := u.host.Boot()
-	return now != noted, err
+	if err != nil || now == noted {
+		return false, err
+	}
+	before, _, ok := strings.Cut(noted, " ")
+	if after, _, _ := strings.Cut(now, " "); !ok || after != before {
+		return true, nil
+	}
+	u.firstRequest, u.lastRequest = time.Time{}, time.Time{}
+	return false, errors.Join(v.marks.set("whole", "the restart of user space did not change the OS"), v.marks.remove("boot"))
 }
 
 // stage prepares the next boot, unless it is prepared. A Result with a reason ends
@@ -281,7 +291,7 @@ func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 		if err = u.record.addKargs(t.Kargs, v.status.Running); err != nil {
 			return updaters.Result{}, err
 		}
-		err = v.driver.Stage(ctx, t)
+		err = stageOrDrop(ctx, v, t)
 	}
 	switch {
 	case errors.Is(err, osdriver.ErrUnsupported):
@@ -290,6 +300,23 @@ func (u *Updater) stage(ctx context.Context, v *view) (updaters.Result, error) {
 		return u.retryLater(ctx, "the image could not be staged", err), nil
 	}
 	return v.checkStaged(ctx)
+}
+
+// stageOrDrop stages a target. It drops what a failed try left: tools stage first and then do more,
+// and any restart would boot that.
+func stageOrDrop(ctx context.Context, v *view, t osdriver.Target) error {
+	err := v.driver.Stage(ctx, t)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	s, left := v.driver.Status(ctx)
+	if left == nil && !s.NextIsBooted() && (v.status.Next == nil || s.Next.ID != v.status.Next.ID) {
+		left = v.driver.Discard(ctx)
+	}
+	if left != nil {
+		return fmt.Errorf("%w; what it staged may be the next boot: %w", err, left)
+	}
+	return err
 }
 
 // retryLater is the result of a failed try: another try, up to a limit.
@@ -324,32 +351,48 @@ func (v *view) checkStaged(ctx context.Context) (r updaters.Result, err error) {
 	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host reported %s as staged, but the next boot is into %s; nothing was restarted", text.ShortDigest(t.Digest), deploymentName(s.Next)), nil
 }
 
-// activate makes what is staged take effect.
+// activate makes what is staged take effect. The boot that must end is recorded before, because a
+// host may restart with it.
 func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error) {
+	first, err := u.recordBoot(v)
+	if err != nil {
+		return updaters.Result{}, err
+	}
 	how, err := v.driver.Activate(ctx, v.target)
 	if err != nil {
-		return u.retryLater(ctx, "what was staged could not be activated", err), nil
+		r := u.retryLater(ctx, "what was staged could not be activated", err)
+		if first && ctx.Err() == nil { // nothing restarts
+			return r, v.marks.remove("boot")
+		}
+		return r, nil
 	}
 	if how == osdriver.Live {
-		return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is laid over /usr"), nil // the next call observes it
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is laid over /usr"), v.marks.remove("boot") // the next call observes it
 	}
-	return u.reboot(ctx, v, how == osdriver.BySoftReboot)
+	whole, err := v.marks.get("whole")
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	return u.reboot(ctx, v, how == osdriver.BySoftReboot && whole == "")
 }
 
-// reboot records the boot that must end, and asks the machine to end it.
+// recordBoot records the boot that must end, once.
+func (u *Updater) recordBoot(v *view) (first bool, err error) {
+	noted, err := v.marks.get("boot")
+	if err != nil || noted != "" {
+		return false, err
+	}
+	if noted, err = u.host.Boot(); err == nil {
+		err = v.marks.set("boot", noted)
+	}
+	failpoint.Here(failpoint.OSNoted)
+	return true, err
+}
+
+// reboot asks the machine to end its boot.
 func (u *Updater) reboot(ctx context.Context, v *view, soft bool) (updaters.Result, error) {
 	if !u.firstRequest.IsZero() && u.now().Sub(u.firstRequest) > rebootLimit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine did not restart within %s of the request; `systemctl list-jobs` on the node shows what it waits for", rebootLimit), nil
-	}
-	noted, err := v.marks.get("boot")
-	if err == nil && noted == "" {
-		if noted, err = u.host.Boot(); err == nil {
-			err = v.marks.set("boot", noted)
-		}
-		failpoint.Here(failpoint.OSNoted)
-	}
-	if err != nil {
-		return updaters.Result{}, err
 	}
 	r := updaters.InProgress(v1alpha1.ReasonUpdating, "the machine restarts into the image")
 	if !u.lastRequest.IsZero() && u.now().Sub(u.lastRequest) < rebootRetry {

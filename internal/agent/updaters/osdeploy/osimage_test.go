@@ -60,6 +60,14 @@ type machine struct {
 	stuck bool
 	// pruned: what was booted before is gone from the disk.
 	pruned bool
+	// torn is the error with which staging ends after it has staged.
+	torn error
+	// hollow: a restart of user space changes nothing; userspaces counts those.
+	hollow     bool
+	userspaces int
+	softNow    bool
+	// itself: letting go what is staged restarts the machine.
+	itself bool
 }
 
 func (m *machine) KubeletHealthy(context.Context) error {
@@ -109,12 +117,15 @@ func (m *machine) Forget() error {
 	}
 	return nil
 }
-func (m *machine) Boot() (string, error) { return fmt.Sprint("boot-", m.boots), nil }
+func (m *machine) Boot() (string, error) {
+	return fmt.Sprintf("boot-%d userspace-%d", m.boots, m.userspaces), nil
+}
 func (m *machine) Reboot(_ context.Context, soft bool) error {
 	m.soft = m.soft || soft
 	if soft && m.refuses {
 		return errors.New("Unknown command verb soft-reboot")
 	}
+	m.softNow = soft
 	if m.asked++; m.left == 0 {
 		m.left = 3
 	}
@@ -128,6 +139,9 @@ func (m *machine) tick() {
 		return
 	}
 	if m.left--; m.left > 0 {
+		return
+	}
+	if m.userspaces++; m.softNow && m.hollow {
 		return
 	}
 	m.boots++
@@ -179,7 +193,7 @@ func (s *sim) Stage(ctx context.Context, t osdriver.Target) error {
 	s.serial++
 	s.queued, s.staged = false, &osdriver.Deployment{ID: fmt.Sprint("dep-", s.serial), Image: t.Image, Digest: t.Digest, Locked: s.locks && !s.unlocked}
 	s.next = osdriver.Change(s.kargs, t.Drop, t.Kargs)
-	return nil
+	return s.torn
 }
 func (s *sim) Discard(context.Context) error { s.staged, s.queued = nil, false; return nil }
 func (s *sim) Rollback(context.Context) error {
@@ -192,6 +206,9 @@ func (s *sim) Rollback(context.Context) error {
 func (s *sim) Activate(_ context.Context, t osdriver.Target) (osdriver.Activation, error) {
 	if s.staged != nil {
 		s.staged.Locked = false
+	}
+	if s.itself {
+		return osdriver.ByReboot, (*machine)(s).Reboot(context.Background(), false)
 	}
 	if t.SoftReboot && s.softly {
 		return osdriver.BySoftReboot, nil
@@ -385,6 +402,66 @@ func TestSoftReboot(t *testing.T) {
 			f.Task.Step.Params = map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
 			if r := drive(t, f, f.Make().Update); !r.Done || m.soft != x.want || m.state() != f.To {
 				t.Fatalf("%+v, soft %v", r, m.soft)
+			}
+		})
+	}
+}
+
+// A host that restarts only its user space, and comes back to the old OS, restarts as a whole.
+func TestHollowSoftReboot(t *testing.T) {
+	f, m := fixture(t)
+	m.softly, m.hollow = true, true
+	c := model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: newImage, KernelArguments: []string{"new=1"}, SoftReboot: true}}
+	m.config = string(c.JSON())
+	f.Task.Step.Params = map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}
+	if r := drive(t, f, f.Make().Update); !r.Done || !m.soft || m.state() != f.To || m.boots != 1 || m.asked != 2 {
+		t.Fatalf("%+v, soft %v, %d boots, asked %d times", r, m.soft, m.boots, m.asked)
+	}
+}
+
+// A tool that stages, and then fails, leaves nothing that a restart would boot, neither before the
+// run nor in it. What was staged before it, and is there still, is not the tool's.
+func TestWhatAFailedTryLeavesIsDropped(t *testing.T) {
+	f, m := fixture(t)
+	m.torn, m.locks = errors.New("bound image registry.example/a: connection refused"), true
+	config, c := wants(newImage, "new=1")
+	err := f.Make().(*Updater).Prepare(t.Context(), config, c)
+	if err == nil || !strings.Contains(err.Error(), "bound image") || m.staged != nil {
+		t.Fatalf("prepared: %v, staged %+v", err, m.staged)
+	}
+	if r := drive(t, f, f.Make().Update); r.Reason != v1alpha1.ReasonOSNotStaged || !strings.Contains(r.Message, "bound image") || m.staged != nil || m.boots != 0 {
+		t.Fatalf("%+v, staged %+v, %d boots", r, m.staged, m.boots)
+	}
+	theirs := &osdriver.Deployment{ID: "theirs"}
+	m.staged = theirs
+	err = stageOrDrop(t.Context(), &view{driver: failing{(*sim)(m)}, status: osdriver.Status{Next: theirs}}, osdriver.Target{})
+	if err == nil || m.staged != theirs {
+		t.Fatal("what others staged is gone", err)
+	}
+}
+
+// failing fails before it changes anything.
+type failing struct{ *sim }
+
+func (failing) Stage(context.Context, osdriver.Target) error { return errors.New("busy") }
+
+// rpm-ostree restarts the machine when it lets go what is staged: the boot that ends is on record by
+// then, so that a restart into the old OS is reported and not repeated.
+func TestAHostThatRestartsByItself(t *testing.T) {
+	for name, lost := range map[string]bool{"into the image": false, "into the old OS": true} {
+		t.Run(name, func(t *testing.T) {
+			f, m := fixture(t)
+			m.itself, m.lost = true, lost
+			call := f.Make()
+			if _, err := call.Update(t.Context(), f.Task); err != nil {
+				t.Fatal(err)
+			}
+			for m.boots == 0 { // the agent is killed before it can ask by itself
+				m.tick()
+			}
+			r := drive(t, f, f.Make().Update)
+			if r.Done == lost || lost && r.Reason != v1alpha1.ReasonVersionReverted || m.boots != 1 {
+				t.Fatalf("%+v after %d boots", r, m.boots)
 			}
 		})
 	}

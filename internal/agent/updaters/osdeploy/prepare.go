@@ -92,7 +92,7 @@ func (u *Updater) stageLocked(ctx context.Context, v *view) (id string, err erro
 	if err := u.record.addKargs(v.target.Kargs, v.status.Running); err != nil {
 		return "", err
 	}
-	if err := v.driver.Stage(ctx, v.target); err != nil {
+	if err := stageOrDrop(ctx, v, v.target); err != nil {
 		return "", err
 	}
 	failpoint.Here(failpoint.OSStaged)

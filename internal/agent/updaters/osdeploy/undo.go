@@ -143,5 +143,5 @@ func (u *Updater) rollBackOrStage(ctx context.Context, v *view, b *previousBoot)
 	if t.Source, t.Same, err = u.host.Image(ctx, b.Image); err != nil {
 		return err
 	}
-	return v.driver.Stage(ctx, t)
+	return stageOrDrop(ctx, v, t)
 }
