@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
-	"strings"
+	"sort"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/desired"
@@ -191,7 +191,7 @@ func (sc *spaceChecker) bootRooms() (out []pin.Room) {
 			out = append(out, pin.Room{Name: name, ID: r.ID, Free: r.Free, Total: r.Total})
 		}
 	}
-	slices.SortFunc(out, func(a, b pin.Room) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 

@@ -1,11 +1,9 @@
 package filesystem
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 )
 
@@ -134,7 +132,7 @@ func (c *clusterChain) checkLoop() error {
 		}
 		spans[i] = span{r.cluster, r.cluster + uint32(end-int64(r.start)) - 1}
 	}
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	sort.Slice(spans, func(i, j int) bool { return spans[i].first < spans[j].first })
 	for i := 1; i < len(spans); i++ {
 		if spans[i].first <= spans[i-1].last {
 			return fmt.Errorf("loop in the cluster chain: cluster %d is in it twice", spans[i].first)

@@ -1,12 +1,12 @@
 package filesystem
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"slices"
+	"sort"
 )
 
 // The facts about partition tables are those of the UEFI specification, version 2.10, chapter 5.
@@ -70,7 +70,8 @@ func checkPartitions(list []Partition, size int64) error {
 	if len(list) > maxPartitions {
 		return fmt.Errorf("more than %d partitions", maxPartitions)
 	}
-	sorted := slices.SortedFunc(slices.Values(list), func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
+	sorted := slices.Clone(list)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Start < sorted[j].Start })
 	for i, p := range sorted {
 		if p.Start > size || p.Size > size-p.Start {
 			return fmt.Errorf("partition %d (%d bytes at byte %d) is not inside of the medium, which has %d bytes", p.Number, p.Size, p.Start, size)

@@ -2,12 +2,11 @@ package bundle
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 )
 
@@ -169,7 +168,7 @@ func GroupParts(files []PartFile) [][]PartFile {
 	}
 	var out [][]PartFile
 	for _, s := range order {
-		slices.SortStableFunc(groups[s], func(a, b PartFile) int { return cmp.Compare(a.Number, b.Number) })
+		sort.SliceStable(groups[s], func(i, j int) bool { return groups[s][i].Number < groups[s][j].Number })
 		out = append(out, groups[s])
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"sort"
 	"strings"
 
 	"go.yaml.in/yaml/v2"
@@ -89,7 +90,7 @@ func findImages(data []byte, containers []string) ([]imagePlace, error) {
 			return nil, editError("it has no container %s", name)
 		}
 	}
-	slices.SortFunc(out, func(a, b imagePlace) int { return a.begin - b.begin })
+	sort.Slice(out, func(i, j int) bool { return out[i].begin < out[j].begin })
 	return out, nil
 }
 

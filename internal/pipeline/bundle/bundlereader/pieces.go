@@ -1,7 +1,6 @@
 package bundlereader
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +33,7 @@ type Joined struct {
 func Join(size int64, pieces []Piece) *Joined {
 	j := &Joined{size: size}
 	pieces = slices.Clone(pieces)
-	slices.SortStableFunc(pieces, func(a, b Piece) int { return cmp.Compare(a.Offset, b.Offset) })
+	sort.SliceStable(pieces, func(i, j int) bool { return pieces[i].Offset < pieces[j].Offset })
 	var end int64
 	for _, p := range pieces {
 		over := max(0, end-p.Offset)
