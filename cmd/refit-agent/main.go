@@ -24,6 +24,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters/kubeadm"
 	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/convert"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/text"
 )
 
@@ -39,6 +40,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	fsutil.LabelFiles("/")
 	c := root()
 	c.SetOut(text.CleanWriter(os.Stdout)) // names of bundles and devices must not reach a terminal raw
 	c.SetErr(text.CleanWriter(os.Stderr))

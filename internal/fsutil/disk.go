@@ -19,7 +19,7 @@ import (
 // one at a time.
 func Replace(path string, r io.Reader, digest string, mode fs.FileMode) error {
 	temp := filepath.Join(filepath.Dir(path), ".refit-"+filepath.Base(path))
-	if err := writeTemp(temp, r, digest, mode); err != nil {
+	if err := writeTemp(temp, path, r, digest, mode); err != nil {
 		_ = os.Remove(temp) // the error above says more
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
@@ -29,8 +29,8 @@ func Replace(path string, r io.Reader, digest string, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-func writeTemp(path string, r io.Reader, digest string, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|noFollow, mode)
+func writeTemp(temp, path string, r io.Reader, digest string, mode fs.FileMode) error {
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|noFollow, mode)
 	if err != nil {
 		return err
 	}
@@ -43,6 +43,9 @@ func writeTemp(path string, r io.Reader, digest string, mode fs.FileMode) error 
 		return fmt.Errorf("what was read has digest %s, %s was expected; the old file stays", got, digest)
 	}
 	if err := f.Chmod(mode); err != nil { // with any umask
+		return err
+	}
+	if err := labelOpen(f, path); err != nil {
 		return err
 	}
 	return f.Sync()

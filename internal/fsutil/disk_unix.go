@@ -15,7 +15,16 @@ import (
 const noFollow = unix.O_NOFOLLOW
 
 func replaceSmall(path string, data []byte, mode fs.FileMode) error {
-	return renameio.WriteFile(path, data, mode, renameio.WithTempDir(filepath.Dir(path)))
+	t, err := renameio.NewPendingFile(path, renameio.WithPermissions(mode), renameio.WithExistingPermissions(), renameio.WithTempDir(filepath.Dir(path)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Cleanup() }()
+	if _, err := t.Write(data); err != nil {
+		return err
+	}
+	_ = labelOpen(t.File, path) // it has the label of its directory, which serves for small files
+	return t.CloseAtomicallyReplace()
 }
 
 // ErrLocked is the error of Lock and LockFile while another process has the lock.

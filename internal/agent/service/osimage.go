@@ -20,6 +20,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/oci"
 
@@ -55,7 +56,15 @@ type osHost struct {
 func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
 	return osdriver.Detect(ctx, osdriver.Host{Runner: osdriver.Command{}}, osdriver.Openers{
 		Whole: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
-			return h.tree(ctx, s, flatten.Whole)
+			form := flatten.Whole
+			if _, enforcing, _ := fsutil.HostContexts("/"); enforcing {
+				form = flatten.Enforced
+			}
+			tree, err := h.tree(ctx, s, form)
+			if errors.Is(err, flatten.ErrNoPolicy) {
+				err = fmt.Errorf("%w: %w", osdriver.ErrUnsupported, err)
+			}
+			return tree, err
 		},
 		Extension: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 			return h.tree(ctx, s, flatten.Extension)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -120,7 +121,7 @@ func (f FS) Write(path string, data []byte, mode uint32, uid, gid int) error {
 	defer d.close()
 	temporary := "." + d.base + ".refit~"
 	_ = unix.Unlinkat(d.fd, temporary, 0) // of a try that was cut off
-	if err := d.writeTemporary(temporary, data, mode, uid, gid); err != nil {
+	if err := d.writeTemporary(f.Root, temporary, data, mode, uid, gid); err != nil {
 		_ = unix.Unlinkat(d.fd, temporary, 0)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -133,7 +134,7 @@ func (f FS) Write(path string, data []byte, mode uint32, uid, gid int) error {
 	return nil
 }
 
-func (d *dir) writeTemporary(name string, data []byte, mode uint32, uid, gid int) error {
+func (d *dir) writeTemporary(root, name string, data []byte, mode uint32, uid, gid int) error {
 	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -145,6 +146,9 @@ func (d *dir) writeTemporary(name string, data []byte, mode uint32, uid, gid int
 	}
 	if err == nil {
 		err = unix.Fchmod(fd, mode&0o7777)
+	}
+	if err == nil {
+		err = fsutil.LabelAt(root, d.fd, name, filepath.Join(d.logical, d.base), 0)
 	}
 	if err == nil {
 		err = w.Sync()
@@ -171,10 +175,10 @@ func (f FS) Remove(path string) error {
 	return nil
 }
 
-// dir is an open directory and the name of a file in it.
+// dir is an open directory and the name of a file in it. logical is its path on the node.
 type dir struct {
-	fd   int
-	base string
+	fd            int
+	base, logical string
 }
 
 func (d *dir) close() { _ = unix.Close(d.fd) }
@@ -182,14 +186,14 @@ func (d *dir) close() { _ = unix.Close(d.fd) }
 // dir opens the directory of a path: resolved, asked about, then opened without
 // following any link, so that what was asked about is what is opened.
 func (f FS) dir(path string, create bool) (*dir, error) {
-	real, missing, err := f.place(path)
+	real, logical, missing, err := f.place(path)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	case missing && !create:
 		return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	case missing:
-		if err := os.MkdirAll(real, 0o755); err != nil {
+		if err := f.makeDirs(real, logical); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -197,34 +201,55 @@ func (f FS) dir(path string, create bool) (*dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &dir{fd: fd, base: filepath.Base(path)}, nil
+	return &dir{fd: fd, base: filepath.Base(path), logical: logical}, nil
 }
 
-// place is the directory behind a path's links, if it may be changed.
-func (f FS) place(path string) (real string, missing bool, err error) {
+// makeDirs makes the directories that are missing, with the labels that they have on the node.
+func (f FS) makeDirs(real, logical string) error {
+	var made []string
+	for at := real; at != "/"; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); err == nil {
+			break
+		}
+		made = append(made, at)
+	}
+	if err := os.MkdirAll(real, 0o755); err != nil {
+		return err
+	}
+	for _, at := range made {
+		if err := fsutil.LabelAt(f.Root, unix.AT_FDCWD, at, logical, fs.ModeDir); err != nil {
+			return err
+		}
+		logical = filepath.Dir(logical)
+	}
+	return nil
+}
+
+// place is the directory behind a path's links, if it may be changed, and its path on the node.
+func (f FS) place(path string) (real, logical string, missing bool, err error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
-		return "", false, fmt.Errorf("%w: it is not a clean absolute path", ErrRefused)
+		return "", "", false, fmt.Errorf("%w: it is not a clean absolute path", ErrRefused)
 	}
 	root, err := filepath.EvalSymlinks(filepath.Join("/", f.Root))
 	if err != nil {
-		return "", false, err
+		return "", "", false, err
 	}
 	if real, missing, err = resolve(filepath.Join(root, filepath.Dir(path))); err != nil {
-		return "", false, err
+		return "", "", false, err
 	}
-	logical := real
+	logical = real
 	if root != "/" {
 		if real != root && !strings.HasPrefix(real, root+"/") {
-			return "", false, fmt.Errorf("%w: a symbolic link leads out to %s", ErrRefused, real)
+			return "", "", false, fmt.Errorf("%w: a symbolic link leads out to %s", ErrRefused, real)
 		}
 		logical = "/" + strings.TrimPrefix(strings.TrimPrefix(real, root), "/")
 	}
 	if f.Refuse != nil {
 		if why := f.Refuse(filepath.Join(logical, filepath.Base(path))); why != "" {
-			return "", false, fmt.Errorf("%w: %s", ErrRefused, why)
+			return "", "", false, fmt.Errorf("%w: %s", ErrRefused, why)
 		}
 	}
-	return real, missing, nil
+	return real, logical, missing, nil
 }
 
 // resolve follows the links of a directory that may not be there yet.

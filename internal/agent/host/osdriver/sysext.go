@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
 )
@@ -193,6 +195,9 @@ func (d *SysextDriver) unpack(ctx context.Context, t Target) error {
 	if err := fsutil.WriteFile(filepath.Join(part, stamps, name), []byte(t.Digest+"\n"), 0o644); err != nil {
 		return err
 	}
+	if err := d.label(part); err != nil {
+		return fmt.Errorf("extension image %s: %w", t.Image, err)
+	}
 	if err := fsutil.SyncFS(part); err != nil {
 		return err
 	}
@@ -200,6 +205,24 @@ func (d *SysextDriver) unpack(ctx context.Context, t Target) error {
 		return fmt.Errorf("extension image %s: %w", t.Image, err)
 	}
 	return fsutil.SyncDir(d.path(Store))
+}
+
+// label gives all files of a tree the SELinux labels that they have where the tree is laid over:
+// those of the directory that it is unpacked in would keep the host from starting its programs.
+func (d *SysextDriver) label(tree string) error {
+	if c, _, err := fsutil.HostContexts(d.host.Root); c == nil && err == nil {
+		return nil
+	}
+	err := filepath.WalkDir(tree, func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return fsutil.LabelAt(d.host.Root, unix.AT_FDCWD, at, strings.TrimPrefix(at, tree), e.Type())
+	})
+	if err != nil {
+		return fmt.Errorf("SELinux labels: %w", err)
+	}
+	return nil
 }
 
 // nameOf is what the extension in a tree is called: systemd wants its release file

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // open gives a tree as an image would.
@@ -112,5 +114,34 @@ func TestNoArguments(t *testing.T) {
 	target.Kargs = []string{"a"}
 	if err := NewSysext((&Script{}).Host(t, nil), open(anyOS)).Stage(t.Context(), target); err == nil {
 		t.Fatal("they are taken")
+	}
+}
+
+// On a host with SELinux the files of an extension have the labels of where they are laid over, not
+// those of the directory in which they are.
+func TestExtensionLabels(t *testing.T) {
+	const contexts = "etc/selinux/targeted/contexts/files/file_contexts"
+	h := (&Script{}).Host(t, map[string]string{"usr/lib/os-release": "ID=x", "sys/fs/selinux/enforce": "1", contexts: "/var(/.*)? u:r:var_t\n/usr(/.*)? u:r:usr_t\n/usr/bin(/.*)? u:r:bin_t\n/usr/bin/.* -l u:r:link_t\n"})
+	if err := unix.Setxattr(filepath.Join(h.Root, "usr"), "security.selinux", []byte("u:r:x\x00"), 0); err != nil {
+		t.Skip("labels cannot be set here: ", err)
+	}
+	d := NewSysext(h, open(anyOS, file("usr/bin/tool", "x"), tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/bin/link", Linkname: "/etc/passwd"}))
+	if err := d.Stage(t.Context(), target()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"usr": "usr_t", "usr/bin": "bin_t", "usr/bin/tool": "bin_t", "usr/bin/link": "link_t", "usr/lib/extension-release.d/extension-release.tool": "usr_t", stamps + "/tool": "usr_t"} {
+		b := make([]byte, 100)
+		n, err := unix.Lgetxattr(filepath.Join(d.tree("sha256:x"), name), "security.selinux", b)
+		if err != nil || string(b[:n]) != "u:r:"+want+"\x00" {
+			t.Errorf("%s: %q %v", name, b[:max(0, n)], err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(h.Root, contexts), []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := target()
+	other.Digest = "sha256:y"
+	if err := d.Stage(t.Context(), other); err == nil || !strings.Contains(err.Error(), "SELinux") {
+		t.Fatal("an extension without labels is taken:", err)
 	}
 }

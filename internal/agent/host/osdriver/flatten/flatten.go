@@ -8,6 +8,8 @@
 // An image without exactly one kernel is refused: no node could boot it. A missing or
 // incomplete image in a BlobDir is fs.ErrNotExist.
 //
+// Files get the SELinux labels of the image's own policy, which the tools of libostree take over.
+//
 // Inputs: oci.Root, or a directory of complete blobs named by their digests. Output: a
 // tar. Callers: the osdriver's ostree and sysext drivers, internal/agent/service.
 package flatten
@@ -28,6 +30,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/oci"
 )
 
@@ -40,7 +43,12 @@ const (
 	Whole Form = iota
 	// Extension is laid over /usr and /opt of another OS; all else is left out.
 	Extension
+	// Enforced is an OS that boots on a host whose SELinux enforces its policy.
+	Enforced
 )
+
+// ErrNoPolicy says that an image has no SELinux policy, where a host enforces one.
+var ErrNoPolicy = errors.New("it has no SELinux policy (/etc/selinux/config and file_contexts), and this host enforces one: its programs would start without labels, or not at all")
 
 // Tree opens an image for a platform, for example linux/amd64.
 func Tree(ctx context.Context, root oci.Root, platform string, form Form) (io.ReadCloser, error) {
@@ -52,7 +60,7 @@ func Tree(ctx context.Context, root oci.Root, platform string, form Form) (io.Re
 	if err := f.choose(); err != nil {
 		return nil, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
 	}
-	if err := f.bootable(); err != nil {
+	if err := errors.Join(f.bootable(), f.readPolicy()); err != nil {
 		return nil, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
 	}
 	r, w := io.Pipe()
@@ -131,6 +139,10 @@ type flat struct {
 	form           Form
 	// wins are, for every layer, the names that no higher layer replaced.
 	wins []map[string]bool
+	// policy has the files of SELinux in the image that say which label a file has, by name;
+	// contexts are made of them, nil without SELinux.
+	policy   map[string][]byte
+	contexts *fsutil.Contexts
 }
 
 // walk reads the entries of a layer.
@@ -245,7 +257,7 @@ func (f *flat) choose() error {
 	for i := len(f.layers) - 1; i >= 0; i-- {
 		f.wins[i] = map[string]bool{}
 		goneHere, here := map[string]bool{}, map[string]bool{}
-		err := f.walk(i, func(name string, h *tar.Header, _ io.Reader) error {
+		err := f.walk(i, func(name string, h *tar.Header, r io.Reader) error {
 			if err := f.reserveBytes(name, h.Size); err != nil {
 				return err
 			}
@@ -258,6 +270,7 @@ func (f *flat) choose() error {
 			case !hidden(gone, seen, name):
 				f.wins[i][name] = true
 				here[name] = h.Typeflag == tar.TypeDir
+				return f.keepPolicy(name, h, r)
 			}
 			return nil
 		})
@@ -287,7 +300,7 @@ func hidden(gone, seen map[string]bool, name string) bool {
 
 // bootable refuses what no machine can start from.
 func (f *flat) bootable() error {
-	if f.form != Whole {
+	if f.form == Extension {
 		return nil
 	}
 	var kernels []string

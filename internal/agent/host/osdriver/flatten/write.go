@@ -25,8 +25,8 @@ func (f *flat) write(w *tar.Writer) error {
 			return err
 		}
 	}
-	if f.form == Whole {
-		if err := skeleton(w, have); err != nil {
+	if f.form != Extension {
+		if err := f.skeleton(w, have); err != nil {
 			return err
 		}
 	}
@@ -51,7 +51,15 @@ func (f *flat) emit(w *tar.Writer, name string, h *tar.Header, r io.Reader, have
 	default:
 		return nil // devices and pipes are made when the machine starts
 	}
+	if err := f.parents(w, to, have); err != nil {
+		return err
+	}
 	have[to] = true
+	if h.Typeflag != tar.TypeLink { // it has the label of its target
+		if err := f.label(out, running(to)); err != nil {
+			return err
+		}
+	}
 	if err := w.WriteHeader(out); err != nil {
 		return err
 	}
@@ -95,7 +103,7 @@ func (f *flat) place(name string, h *tar.Header) (string, bool) {
 }
 
 // skeleton adds the mount points of a machine that the image does not have.
-func skeleton(w *tar.Writer, have map[string]bool) error {
+func (f *flat) skeleton(w *tar.Writer, have map[string]bool) error {
 	names := append(machines(), "usr/etc")
 	sort.Strings(names)
 	for _, n := range names {
@@ -108,6 +116,9 @@ func skeleton(w *tar.Writer, have map[string]bool) error {
 		}
 		if have[n] {
 			continue
+		}
+		if err := f.label(h, running(n)); err != nil {
+			return err
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return err
