@@ -9,7 +9,7 @@ import (
 )
 
 // A file that a configuration brings, and the directories that it needs, have the labels of the
-// host's policy: a directory gives its own to what is made in it, which serves for most files only.
+// host's policy. Without that they get the label of the directory above, which is wrong for some.
 func TestLabels(t *testing.T) {
 	f := FS{Root: t.TempDir()}
 	for name, text := range map[string]string{"sys/fs/selinux/enforce": "1\n", "etc/selinux/config": "SELINUXTYPE=mine\n",

@@ -288,8 +288,8 @@ func TestDiscardFirstOfComposefs(t *testing.T) {
 	}
 }
 
-// bootc refuses to roll back to a deployment that is from no container image, so that a host
-// could not leave its first image: libostree does it, or deploys that commit once more.
+// bootc refuses to roll back to a deployment that is from no container image: a host could not
+// leave its first image. libostree does it, or deploys that commit once more.
 func TestRollbackToNoImage(t *testing.T) {
 	const foreign = `{"image":null,"incompatible":false,"pinned":false,"ostree":{"checksum":"CC","deploySerial":0}}`
 	sum := func(s string) string { return strings.ReplaceAll(s, "CC", strings.Repeat("c", 64)) }

@@ -207,8 +207,8 @@ func (d *SysextDriver) unpack(ctx context.Context, t Target) error {
 	return fsutil.SyncDir(d.path(Store))
 }
 
-// label gives all files of a tree the SELinux labels that they have where the tree is laid over:
-// those of the directory that it is unpacked in would keep the host from starting its programs.
+// label gives all files of a tree the SELinux labels of the place that it is laid over. With those
+// of the directory in which it is unpacked the host could not start its programs.
 func (d *SysextDriver) label(tree string) error {
 	if c, _, err := fsutil.HostContexts(d.host.Root); c == nil && err == nil {
 		return nil

@@ -445,8 +445,8 @@ type failing struct{ *sim }
 
 func (failing) Stage(context.Context, osdriver.Target) error { return errors.New("busy") }
 
-// rpm-ostree restarts the machine when it lets go what is staged: the boot that ends is on record by
-// then, so that a restart into the old OS is reported and not repeated.
+// rpm-ostree restarts the machine when it lets go what is staged. The boot that ends is on record by
+// then: a restart into the old OS is reported, and not repeated.
 func TestAHostThatRestartsByItself(t *testing.T) {
 	for name, lost := range map[string]bool{"into the image": false, "into the old OS": true} {
 		t.Run(name, func(t *testing.T) {
