@@ -186,6 +186,8 @@ const (
 	ReasonImageBuildFailed  = "ImageBuildFailed"
 	// Findings about an OS image, before any node boots it.
 	ReasonOSImageUnreadable      = "OSImageUnreadable"
+	ReasonOSImageNotExtension    = "OSImageNotExtension"
+	ReasonOSImageBound           = "OSImageBoundImages"
 	ReasonOSImageArchitecture    = "OSImageArchitecture"
 	ReasonOSImageNotBootable     = "OSImageNotBootable"
 	ReasonOSImageKernel          = "OSImageKernel"

@@ -26,12 +26,15 @@ const (
 	ReasonRoom            = "OSImageTooLarge"
 	ReasonSignaturePolicy = "OSImageSignaturePolicy"
 	ReasonKubeletUnknown  = "OSImageKubeletUnknown"
+	ReasonNotExtension    = "OSImageNotExtension"
+	ReasonBound           = "OSImageBoundImages"
 )
 
 const (
 	maxKubeletSkew = 3 // minor versions that a kubelet may be older than its API server
 	kernelDir      = "/usr/lib/modules"
 	driverSysext   = "sysext"
+	driverBootc    = "bootc"
 	driverPackage  = "package"
 	driverOSTree   = "ostree"
 )
@@ -53,6 +56,8 @@ const (
 	fixAgent       = "put refit-agent and its unit into the image, or make /usr/local a link to ../var/usrlocal" + hostProvides
 	fixUnit        = "put the unit into the image, for example by spec.units of a NodeConfig"
 	fixMasked      = "remove the link to /dev/null from the image"
+	fixExtension   = "give these nodes a pool without an OSImage, or build an extension for them (os-release(5): extension-release)"
+	fixBound       = "remove the links from the image; if hosts have these images or can pull them, say so in its label " + LabelHostProvides
 	fixRoom        = "remove old deployments and images from the nodes, or give the pool a smaller image"
 	fixPolicyOCI   = "permit the transport oci in /etc/containers/policy.json of the nodes"
 	fixPolicyProof = "let a TrustPolicy (spec.images) verify the signatures of this repository, then accept the check; or permit the repository in the nodes' policy.json"
@@ -155,10 +160,12 @@ func (a *admission) check() {
 		a.add(false, ReasonUnreadable, fixUnreadable, "the image cannot be read: %s", a.f.Problem)
 		return
 	}
+	a.extension()
 	if allDrivers(a.pool, driverSysext) {
 		return // it is laid over /usr of another OS, which has all of it
 	}
 	a.bootable()
+	a.bound()
 	a.kernel()
 	a.init()
 	a.kubelet()
@@ -175,6 +182,20 @@ func (a *admission) check() {
 func (a *admission) bootable() {
 	if !a.f.Bootable {
 		a.add(allDrivers(a.pool, driverOSTree), ReasonNotBootable, fixBootable, "the image has neither the label %s=1 nor %s: bootc and rpm-ostree refuse to boot it", LabelBootc, LabelBootable)
+	}
+}
+
+// extension: systemd-sysext answers on ordinary hosts of packages too, and takes no whole OS.
+func (a *admission) extension() {
+	if slices.Contains(a.pool.Drivers, driverSysext) && len(a.f.Extensions) != 1 {
+		a.add(false, ReasonNotExtension, fixExtension, "nodes of the pool have an OS of packages with systemd-sysext, which takes only an extension: the image has %d files /usr/lib/extension-release.d/extension-release.NAME, and must have one", len(a.f.Extensions))
+	}
+}
+
+// bound: bootc pulls these images after it has staged, and fails as a whole if it cannot.
+func (a *admission) bound() {
+	if len(a.f.Bound) > 0 && !a.f.provides(PartBound) && (len(a.pool.Drivers) == 0 || slices.Contains(a.pool.Drivers, driverBootc)) {
+		a.add(false, ReasonBound, fixBound, "the image binds images that bootc pulls from their registries while it stages (/usr/lib/bootc/bound-images.d: %s), and refit does not bring them", strings.Join(a.f.Bound, ", "))
 	}
 }
 

@@ -75,12 +75,27 @@ func TestEachRule(t *testing.T) {
 		change func(*ImageFacts, *PoolFacts)
 		want   string
 	}{
-		"a good one":             {func(*ImageFacts, *PoolFacts) {}, ""},
-		"unreadable":             {func(f *ImageFacts, _ *PoolFacts) { f.Problem, f.Kernels = "bad", nil }, ReasonUnreadable},
-		"no label":               {func(f *ImageFacts, _ *PoolFacts) { f.Bootable = false }, ReasonNotBootable},
-		"no label, plain ostree": {func(f *ImageFacts, p *PoolFacts) { f.Bootable, p.Drivers = false, []string{"ostree"} }, "warning " + ReasonNotBootable},
-		"no label, both kinds":   {func(f *ImageFacts, p *PoolFacts) { f.Bootable, p.Drivers = false, []string{"ostree", "bootc"} }, ReasonNotBootable},
-		"no kernel":              {func(f *ImageFacts, _ *PoolFacts) { f.Kernels = nil }, ReasonKernel},
+		"a good one":                            {func(*ImageFacts, *PoolFacts) {}, ""},
+		"unreadable":                            {func(f *ImageFacts, _ *PoolFacts) { f.Problem, f.Kernels = "bad", nil }, ReasonUnreadable},
+		"no label":                              {func(f *ImageFacts, _ *PoolFacts) { f.Bootable = false }, ReasonNotBootable},
+		"no label, plain ostree":                {func(f *ImageFacts, p *PoolFacts) { f.Bootable, p.Drivers = false, []string{"ostree"} }, "warning " + ReasonNotBootable},
+		"no label, both kinds":                  {func(f *ImageFacts, p *PoolFacts) { f.Bootable, p.Drivers = false, []string{"ostree", "bootc"} }, ReasonNotBootable},
+		"no kernel":                             {func(f *ImageFacts, _ *PoolFacts) { f.Kernels = nil }, ReasonKernel},
+		"bound images":                          {func(f *ImageFacts, _ *PoolFacts) { f.Bound = []string{"a.container"} }, ReasonBound},
+		"bound images, and hosts are not known": {func(f *ImageFacts, p *PoolFacts) { f.Bound, p.Drivers = []string{"a.container"}, nil }, ReasonBound},
+		"bound images, one host with bootc": {func(f *ImageFacts, p *PoolFacts) {
+			f.Bound, p.Drivers = []string{"a.container"}, []string{"ostree", "bootc"}
+		}, ReasonBound},
+		"bound images, hosts without bootc": {func(f *ImageFacts, p *PoolFacts) {
+			f.Bound, p.Drivers = []string{"a.container"}, []string{"rpm-ostree"}
+		}, ""},
+		"bound images that hosts have":    {func(f *ImageFacts, _ *PoolFacts) { f.Bound, f.Provided = []string{"a.container"}, []string{PartBound} }, ""},
+		"a whole OS for sysext":           {func(_ *ImageFacts, p *PoolFacts) { p.Drivers = []string{"sysext"} }, ReasonNotExtension},
+		"a whole OS for some with sysext": {func(_ *ImageFacts, p *PoolFacts) { p.Drivers = []string{"bootc", "sysext"} }, ReasonNotExtension},
+		"an extension": {func(f *ImageFacts, p *PoolFacts) {
+			*f, p.Drivers = ImageFacts{Platform: f.Platform, Extensions: []string{"a"}}, []string{"sysext"}
+		}, ""},
+		"two extensions in one": {func(f *ImageFacts, p *PoolFacts) { f.Extensions, p.Drivers = []string{"a", "b"}, []string{"sysext"} }, ReasonNotExtension},
 		"two kernels": {func(f *ImageFacts, _ *PoolFacts) {
 			f.Kernels = append(f.Kernels, Kernel{Version: "6.13", Initramfs: true, Size: 1 << 40})
 		}, ReasonKernel},
@@ -137,9 +152,9 @@ func TestEachRule(t *testing.T) {
 		"an unknown /sysroot":          {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 0 }, ""},
 		"the policy rejects":           {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyRejects }, ReasonSignaturePolicy},
 		"the policy is bypassed":       {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyBypassed }, ReasonSignaturePolicy},
-		"an extension": {func(f *ImageFacts, p *PoolFacts) {
+		"no extension, for sysext alone": {func(f *ImageFacts, p *PoolFacts) {
 			*f, p.Drivers = ImageFacts{Platform: "linux/amd64"}, []string{"sysext"}
-		}, ""},
+		}, ReasonNotExtension},
 		"an unreadable extension": {func(f *ImageFacts, p *PoolFacts) { f.Problem, p.Drivers = "bad", []string{"sysext"} }, ReasonUnreadable},
 		"packages":                {func(f *ImageFacts, p *PoolFacts) { f.Problem, p.Drivers = "bad", []string{"package"} }, ""},
 		"packages and bootc":      {func(f *ImageFacts, p *PoolFacts) { f.Problem, p.Drivers = "bad", []string{"package", "bootc"} }, ReasonUnreadable},

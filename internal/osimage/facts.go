@@ -27,6 +27,8 @@ const (
 	PartAgent     = "refit-agent"
 	PartInit      = "systemd"
 	PartInitramfs = "initramfs"
+	// PartBound are the images that the image binds: hosts have them, or can pull them.
+	PartBound = "bound-images"
 )
 
 // Kernel is a directory of /usr/lib/modules with a kernel.
@@ -69,6 +71,11 @@ type ImageFacts struct {
 	EtcTransient bool `json:"etcTransient,omitempty"`
 	// LocalOutside is true if /usr/local is outside of the image.
 	LocalOutside bool `json:"localOutside,omitempty"`
+	// Bound are the units of containers whose images the image binds: bootc pulls them from
+	// their registries while it stages.
+	Bound []string `json:"bound,omitempty"`
+	// Extensions are the names under which it is an extension for systemd-sysext.
+	Extensions []string `json:"extensions,omitempty"`
 	// Provided are the parts that hosts have outside of the image.
 	Provided []string `json:"provided,omitempty"`
 	// Packed and Unpacked are the bytes of its layers.
@@ -89,7 +96,7 @@ func (f *ImageFacts) ReadLabels(labels map[string]string) {
 	if v := labels[LabelKubelet]; v != "" {
 		f.KubeletVersion = v
 	}
-	known := []string{PartKubelet, PartRuntime, PartAgent, PartInit, PartInitramfs}
+	known := []string{PartKubelet, PartRuntime, PartAgent, PartInit, PartInitramfs, PartBound}
 	for part := range strings.SplitSeq(labels[LabelHostProvides], ",") {
 		if part = strings.TrimSpace(part); slices.Contains(known, part) && !f.provides(part) {
 			f.Provided = append(f.Provided, part)

@@ -20,6 +20,10 @@ const (
 	ostreeObjects = "sysroot/ostree/repo/objects/"
 	systemdPath   = "usr/lib/systemd/systemd"
 	initPath      = "usr/sbin/init"
+	// boundDir has links to units of containers, whose images bootc pulls while it stages.
+	boundDir = "usr/lib/bootc/bound-images.d"
+	// extensionFiles say for which OS an image is an extension.
+	extensionFiles = "usr/lib/extension-release.d/extension-release."
 )
 
 // merged are the entries of all layers by path, as a host unpacks them.
@@ -104,7 +108,7 @@ var exactPaths = func() map[string]bool {
 // aboveMatter are the directories above paths that matter: a link or a file in the place of one
 // matters too.
 var aboveMatter = func() map[string]bool {
-	out := map[string]bool{modulesDir: true}
+	out := map[string]bool{modulesDir: true, boundDir: true, path.Dir(extensionFiles): true}
 	for at := range exactPaths {
 		for dir := path.Dir(at); dir != "."; dir = path.Dir(dir) {
 			out[dir] = true
@@ -130,7 +134,8 @@ func matters(name string, k Kind) bool {
 	if _, file, ok := kernelOf(name); ok {
 		return slices.Contains(kernelFiles, file) || file == "" && k != Directory
 	}
-	return exactPaths[name] && k != Directory || aboveMatter[name] && k != Directory
+	listed := exactPaths[name] || aboveMatter[name] || path.Dir(name) == boundDir || strings.HasPrefix(name, extensionFiles)
+	return listed && k != Directory
 }
 
 // mayMatter reports whether the removal of a path may remove something that matters.
@@ -273,6 +278,14 @@ func (m merged) fill(f *osimage.ImageFacts) {
 		f.KubeletVersion = cmp.Or(f.KubeletVersion, m[db].version)
 	}
 	m.units(f)
+	for _, at := range slices.Sorted(maps.Keys(m)) {
+		if path.Dir(at) == boundDir {
+			f.Bound = append(f.Bound, path.Base(at))
+		}
+		if name, ok := strings.CutPrefix(at, extensionFiles); ok {
+			f.Extensions = append(f.Extensions, name)
+		}
+	}
 }
 
 // otherInit is what /sbin/init starts, if that is not systemd.

@@ -13,6 +13,7 @@ const (
 	prefixOS          = "os/"
 	pathOSDriver      = "os/driver"
 	pathOSUnsupported = "os/unsupported"
+	driverSysext      = "sysext"
 )
 
 // deadlineOS is for fetching, staging, a restart of the machine and its coming up, and for
@@ -40,7 +41,7 @@ func osImageUpdater() Updater {
 		}
 		out := configStep(q, "os-image", append(mine, brought...), deadlineOf(q.Node.Config))
 		for i := range out.Steps {
-			if q.Current[pathOSDriver] == "sysext" { // it is laid over /usr, and the machine goes on
+			if q.Current[pathOSDriver] == driverSysext { // it is laid over /usr, and the machine goes on
 				out.Steps[i].Disruption = model.DisruptionDrain
 			}
 		}
@@ -52,6 +53,9 @@ func osImageUpdater() Updater {
 // rest of the node is updated all the same.
 func withoutOS(n Node, want Fields) []model.Blocker {
 	why := n.Current[pathOSUnsupported]
+	if why == "" && n.Current[pathOSDriver] == driverSysext && n.Config != nil && n.Config.OS != nil && len(n.Config.OS.KernelArguments) > 0 {
+		why = "its NodeConfigs want kernel arguments, and what systemd-sysext lays over its /usr has none"
+	}
 	if why == "" {
 		return nil
 	}

@@ -34,6 +34,7 @@ func init() {
 			{Path: "/etc/motd", AsImage: true, Disruption: model.DisruptionNone}}}
 	stories["a newer OS image is not booted, and its files are written"] = input(only, cp("n1", old), configuredNode(worker("n2", old), kept, Fields{"os/driver": "bootc", "os/image": "sha256:old", "os/kernel-arguments": "none",
 		"file//etc/chrony.conf": "sha256:a 0644 root:root", "file//etc/motd": "sha256:b 0644 root:root"}))
+	stories["an OS of packages with systemd-sysext gets no kernel arguments, and the rest of the node moves"] = input(only, cp("n1", old), configuredNode(worker("n2", old), wants, on(Fields{"os/driver": "sysext"})))
 	stories["an OS of packages stays, and the rest of the node moves"] = input(only, cp("n1", old),
 		configuredNode(worker("n2", old), wants, Fields{"os/driver": "package", "os/unsupported": "the OS of this node is made of packages", "os/kernel-arguments": "none"}))
 }
