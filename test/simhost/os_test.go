@@ -296,3 +296,43 @@ func TestForeign(t *testing.T) {
 		}
 	})
 }
+
+// bootc stages, and fails then, because it cannot pull what the image binds: nothing of it is left that
+// a restart would boot.
+func TestBoundImages(t *testing.T) {
+	n := newNode(t, osdriver.Bootc)
+	n.Must("sh", "-c", ": > /etc/bootc-is-old")
+	r := n.there(n.step(n.put(version(t, "2", Files{"usr/share/db.container": "[Container]\nImage=registry.example/db\n", "usr/lib/bootc/bound-images.d/db.container": "-> /usr/share/db.container"}))))
+	failed(t, r, v1alpha1.ReasonOSNotStaged)
+	if !strings.Contains(r.Message, "bound image") || !n.status().NextIsBooted() || n.Boots != 1 {
+		t.Fatalf("%s; next %+v after %d boots", r.Message, n.status().Next, n.Boots)
+	}
+	n.Reboot()
+	n.isOn("1", "first=1")
+}
+
+// A host that came to bootc from a deployment without an image returns to it, which bootc refuses to do.
+func TestReturnFromTheFirstImage(t *testing.T) {
+	n := newNode(t, osdriver.Bootc)
+	n.Must("ostree", "commit", "--repo=/ostree/repo", "--branch=foreign", "--bootable", "--tree=ref=stock")
+	n.Must("ostree", "admin", "deploy", "--os="+OSName, "foreign")
+	n.Reboot()
+	image := n.put(version(t, "2", nil))
+	_, digest, _ := strings.Cut(image, "@")
+	n.Must("bootc", "switch", "--transport", "oci", filepath.Join("/var", n.inside(digest)))
+	n.Reboot()
+	if s := n.status(); s.Driver != osdriver.Bootc || s.Booted.Digest != digest || s.Rollback == nil || s.Rollback.Digest != "" {
+		t.Fatalf("%+v, rollback %+v", s.Booted, s.Rollback)
+	}
+	d, err := hostOf{n}.Driver(t.Context())
+	if err == nil {
+		err = d.Rollback(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Reboot()
+	if s := n.status(); s.Booted.Digest != "" {
+		t.Fatalf("%+v", s.Booted)
+	}
+}

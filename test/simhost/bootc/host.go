@@ -148,6 +148,9 @@ func (h *host) stage(ctx context.Context, i image, lock bool) error {
 	if _, err := ostree(append(argv, branch)...); err != nil {
 		return err
 	}
+	if err := pullBound(branch); err != nil {
+		return err
+	}
 	if lock {
 		return os.WriteFile(locked, nil, 0o600)
 	}
@@ -156,6 +159,16 @@ func (h *host) stage(ctx context.Context, i image, lock bool) error {
 	}
 	fmt.Println("Queued for next boot:", i.name)
 	return nil
+}
+
+// pullBound pulls the images that an image binds. bootc does it after it has staged; there is no
+// registry here.
+func pullBound(branch string) error {
+	bound, err := ostree("ls", "--repo="+repo, "--nul-filenames-only", branch, "/usr/lib/bootc/bound-images.d")
+	if err != nil || strings.Count(bound, "\x00") < 2 {
+		return nil //nolint:nilerr // it binds none
+	}
+	return fmt.Errorf("Pulling bound images: Fetching bound image: dial tcp: connection refused") //nolint:staticcheck // as bootc has it
 }
 
 // kargs are those of the booted deployment, less what its image brought and the new

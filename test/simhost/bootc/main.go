@@ -150,6 +150,13 @@ func (h *host) letGo() error {
 // upgrade looks for a newer image behind the booted reference, or lets go what was
 // downloaded.
 func upgrade(ctx context.Context, args []string) error {
+	if slices.Equal(args, []string{"--help"}) {
+		fmt.Println("Usage: bootc upgrade [OPTIONS]\n      --quiet\n      --check\n      --apply")
+		if !isOld() {
+			fmt.Println("      --soft-reboot <SOFT_REBOOT>\n      --download-only\n      --from-downloaded")
+		}
+		return nil
+	}
 	h, err := read()
 	if err != nil {
 		return err
@@ -186,6 +193,13 @@ func rollback() error {
 	if err != nil {
 		return err
 	}
+	to := h.rollback()
+	switch {
+	case to == nil:
+		return fmt.Errorf("No rollback available") //nolint:staticcheck // as bootc has it
+	case to.digest == "":
+		return fmt.Errorf("Rolling back: Rollback is not container image based") //nolint:staticcheck // as bootc has it
+	}
 	if h.staged() != nil {
 		if _, err := ostree("admin", "undeploy", "0"); err != nil {
 			return err
@@ -194,10 +208,7 @@ func rollback() error {
 			return err
 		}
 	}
-	to := h.rollback()
 	switch {
-	case to == nil:
-		return fmt.Errorf("no rollback available")
 	case h.queued():
 		to = h.booted()
 		fmt.Println("notice: Reverting queued rollback state")
