@@ -98,6 +98,9 @@ func LabelAt(root string, dirfd int, name, as string, kind fs.FileMode) error {
 	return nil
 }
 
+// LabelAs gives a file the label of another path of a host.
+func LabelAs(root, file, as string) error { return LabelAt(root, unix.AT_FDCWD, file, as, 0) }
+
 // SetLabel sets a label by the name of a file in an open directory. It follows no link.
 func SetLabel(dirfd int, name, label string) error {
 	if dirfd != unix.AT_FDCWD {

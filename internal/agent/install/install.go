@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -34,8 +35,30 @@ type Places struct{ Root string }
 
 func (p Places) at(path string) string { return filepath.Join("/", p.Root, path) }
 
-// Binary is where the agent is put.
-func (p Places) Binary() string        { return p.at("/usr/local/bin/refit-agent") }
+// usualBinary is where the agent is put on most hosts. Its SELinux label counts elsewhere too.
+const usualBinary = "/usr/local/bin/refit-agent"
+
+// Binary is where the agent is put. On hosts with bootc /usr/local may be a part of the image, and
+// read-only: then the program is in /var, which every image leaves as it is.
+func (p Places) Binary() string {
+	if usual := p.at(usualBinary); !isReadOnly(filepath.Dir(usual)) {
+		return usual
+	}
+	return p.at("/var/opt/refit/bin/refit-agent")
+}
+
+// isReadOnly reports whether the file system of a directory, or of the one above that exists, cannot
+// be written by anyone.
+func isReadOnly(dir string) bool {
+	for {
+		err := syscall.Access(dir, 2)
+		if !errors.Is(err, fs.ErrNotExist) || dir == "/" {
+			return errors.Is(err, syscall.EROFS)
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
 func (p Places) agentUnit() string     { return p.at("/etc/systemd/system/" + Unit) }
 func (p Places) preflightUnit() string { return p.at("/etc/systemd/system/" + Preflight) }
 
@@ -154,6 +177,9 @@ func putBinary(o Options, r *Report) error {
 		return fmt.Errorf("the agent's binary: %w", err)
 	}
 	if err := fsutil.Replace(o.Places.Binary(), f, digest, 0o755); err != nil {
+		return err
+	}
+	if err := fsutil.LabelAs(o.Places.Root, o.Places.Binary(), usualBinary); err != nil {
 		return err
 	}
 	r.Changed = append(r.Changed, o.Places.Binary())
