@@ -47,38 +47,48 @@ func ReadContexts(read func(name string) ([]byte, error)) (*Contexts, error) {
 		if errors.Is(err, fs.ErrNotExist) && part != "" {
 			continue
 		}
-		if err != nil {
-			return nil, err
+		if err == nil {
+			exact, err = c.addSpecs(b, exact)
 		}
-		for n, line := range strings.Split(string(b), "\n") {
-			spec, literal, err := parseContext(line)
-			switch {
-			case err != nil:
-				return nil, fmt.Errorf("file_contexts%s, line %d: %w", part, n+1, err)
-			case spec.pattern == "":
-			case literal:
-				exact = append(exact, spec)
-			default:
-				c.specs = append(c.specs, spec)
-			}
+		if err != nil {
+			return nil, fmt.Errorf("file_contexts%s: %w", part, err)
 		}
 	}
 	c.specs = append(c.specs, exact...) // the last one counts
-	for _, a := range []struct {
-		name string
-		to   *[]contextAlias
-	}{{"file_contexts.subs", &c.site}, {"file_contexts.subs_dist", &c.dist}} {
-		b, err := read(a.name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for line := range strings.SplitSeq(string(b), "\n") {
-			if f := strings.Fields(line); len(f) == 2 && !strings.HasPrefix(f[0], "#") {
-				*a.to = append(*a.to, contextAlias{f[0], f[1]})
-			}
+	var err1, err2 error
+	c.site, err1 = readAliases(read, "file_contexts.subs")
+	c.dist, err2 = readAliases(read, "file_contexts.subs_dist")
+	return c, errors.Join(err1, err2)
+}
+
+// addSpecs adds the lines of a file, and returns those without a pattern with those before.
+func (c *Contexts) addSpecs(text []byte, exact []contextSpec) ([]contextSpec, error) {
+	for n, line := range strings.Split(string(text), "\n") {
+		spec, literal, err := parseContext(line)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", n+1, err)
+		case spec.pattern == "":
+		case literal:
+			exact = append(exact, spec)
+		default:
+			c.specs = append(c.specs, spec)
 		}
 	}
-	return c, nil
+	return exact, nil
+}
+
+func readAliases(read func(string) ([]byte, error), name string) (out []contextAlias, err error) {
+	b, err := read(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		if f := strings.Fields(line); len(f) == 2 && !strings.HasPrefix(f[0], "#") {
+			out = append(out, contextAlias{f[0], f[1]})
+		}
+	}
+	return out, nil
 }
 
 // contextKinds are the kinds of files that a line may name.

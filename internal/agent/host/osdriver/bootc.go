@@ -162,23 +162,27 @@ func (d *BootcDriver) Stage(ctx context.Context, t Target) error {
 			return err
 		}
 	}
-	argv := []string{"bootc", "switch", "--quiet", "--transport", t.Source.Transport}
-	switch {
-	case d.helps(ctx, "--download-only", "bootc", "switch"):
-		argv = append(argv, "--download-only")
-	case s.Can(CanDownloadOnly): // it is locked below
-	case t.SoftReboot && s.Can(CanSoftReboot):
-		// Only where nothing is staged ahead: what is prepared for a restart of user space
-		// is entered by any `systemctl reboot`, locked or not.
-		argv = append(argv, "--soft-reboot=auto")
-	}
-	if _, err := d.host.Runner.Run(ctx, nil, append(argv, t.Source.Location)...); err != nil {
+	if _, err := d.host.Runner.Run(ctx, nil, d.switchCommand(ctx, s, t)...); err != nil {
 		return err
 	}
 	if err := d.setKargs(ctx, s, t); err != nil || !s.Can(CanDownloadOnly) {
 		return err
 	}
 	return d.lock(ctx)
+}
+
+// switchCommand stages the image. It prepares a restart of user space only where nothing is staged
+// ahead: any `systemctl reboot` enters what is prepared for one, locked or not.
+func (d *BootcDriver) switchCommand(ctx context.Context, s Status, t Target) []string {
+	argv := []string{"bootc", "switch", "--quiet", "--transport", t.Source.Transport}
+	switch {
+	case d.helps(ctx, "--download-only", "bootc", "switch"):
+		argv = append(argv, "--download-only")
+	case s.Can(CanDownloadOnly): // it is locked afterwards
+	case t.SoftReboot && s.Can(CanSoftReboot):
+		argv = append(argv, "--soft-reboot=auto")
+	}
+	return append(argv, t.Source.Location)
 }
 
 // setKargs gives what is staged its arguments. bootc stages it anew for that, without the lock.
@@ -301,16 +305,13 @@ func (d *BootcDriver) Activate(ctx context.Context, t Target) (Activation, error
 			return "", err
 		}
 	}
-	if s, err = d.Status(ctx); err == nil && s.Staged != nil && s.Staged.Locked {
-		return "", errors.New("the staged deployment was let go, and is still only downloaded; run `bootc status` on the node")
-	}
 	if soft && d.host.nextRoot() {
 		return BySoftReboot, err
 	}
 	return ByReboot, err // bootc may prepare nothing, and end with 0
 }
 
-// letGo unlocks what is staged.
+// letGo unlocks what is staged, and reads that back.
 func (d *BootcDriver) letGo(ctx context.Context, s Status, soft bool) error {
 	argv := []string{"ostree", "admin", "lock-finalization", "--unlock"}
 	if d.helps(ctx, "--from-downloaded", "bootc", "upgrade") {
@@ -321,7 +322,13 @@ func (d *BootcDriver) letGo(ctx context.Context, s Status, soft bool) error {
 	} else if !s.Staged.Locked {
 		return nil
 	}
-	_, err := d.host.Runner.Run(ctx, nil, argv...)
+	if _, err := d.host.Runner.Run(ctx, nil, argv...); err != nil {
+		return err
+	}
+	now, err := d.Status(ctx)
+	if err == nil && now.Staged != nil && now.Staged.Locked {
+		err = errors.New("the staged deployment was let go, and is still only downloaded; run `bootc status` on the node")
+	}
 	return err
 }
 

@@ -85,7 +85,7 @@ func selinuxOn(config []byte) bool {
 // label adds the label of a file to its entry, by its name in the running OS. The mount point of
 // the kernel's processes gets that of an ordinary one, as libostree has it: the policy has none.
 func (f *flat) label(h *tar.Header, name string) error {
-	if f.contexts == nil {
+	if f.contexts == nil || h.Typeflag == tar.TypeLink { // a link has the label of its target
 		return nil
 	}
 	if name == "proc" {

@@ -55,10 +55,8 @@ func (f *flat) emit(w *tar.Writer, name string, h *tar.Header, r io.Reader, have
 		return err
 	}
 	have[to] = true
-	if h.Typeflag != tar.TypeLink { // it has the label of its target
-		if err := f.label(out, running(to)); err != nil {
-			return err
-		}
+	if err := f.label(out, running(to)); err != nil {
+		return err
 	}
 	if err := w.WriteHeader(out); err != nil {
 		return err
