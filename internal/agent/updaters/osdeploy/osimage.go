@@ -352,11 +352,14 @@ func (v *view) checkStaged(ctx context.Context) (r updaters.Result, err error) {
 }
 
 // activate makes what is staged take effect. The boot that must end is recorded before, because a
-// host may restart with it.
+// host may restart with it. An extension needs no restart.
 func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error) {
-	first, err := u.recordBoot(v)
-	if err != nil {
-		return updaters.Result{}, err
+	first := false
+	if v.driver.Name() != osdriver.Sysext {
+		var err error
+		if first, err = u.recordBoot(v); err != nil {
+			return updaters.Result{}, err
+		}
 	}
 	how, err := v.driver.Activate(ctx, v.target)
 	if err != nil {
@@ -367,7 +370,7 @@ func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error
 		return r, nil
 	}
 	if how == osdriver.Live {
-		return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is laid over /usr"), v.marks.remove("boot") // the next call observes it
+		return updaters.InProgress(v1alpha1.ReasonUpdating, "the image is laid over /usr"), nil // the next call observes it
 	}
 	whole, err := v.marks.get("whole")
 	if err != nil {
