@@ -7,7 +7,7 @@ const PinSetVersion = "refit.dev/hold/v1"
 // ContentFormats are the formats of Contents, and of parameters of steps, that an agent of this
 // version reads.
 func ContentFormats() []string {
-	return []string{ConfigVersion, ConfigVersionAsImage, PinSetVersion, PlanVersion, UndoDeadlineVersion}
+	return []string{ConfigVersion, ConfigVersionAsImage, PinSetVersion, PlanVersion, UndoDeadlineVersion, HopsVersion}
 }
 
 // PinSet has the images and payloads that a node holds and pins. It is the data of a

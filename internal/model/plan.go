@@ -120,4 +120,29 @@ type Plan struct {
 	Target  Target `json:"target"`
 	// Nodes in the order in which they start.
 	Nodes []NodePlan `json:"nodes"`
+	// Then are the further hops, in order: plans without hops of their own. Each one is made
+	// for the nodes as those before it leave them.
+	Then []Plan `json:"then,omitempty"`
 }
+
+// Hops are the plan's hops in order, each without the others. A plan without further hops is
+// its only one.
+func (p Plan) Hops() []Plan {
+	first := p
+	first.Then = nil
+	return append([]Plan{first}, p.Then...)
+}
+
+// Hop is the hop to a bundle; ok is false if the plan has none.
+func (p Plan) Hop(bundle string) (hop Plan, ok bool) {
+	for _, h := range p.Hops() {
+		if h.Target.Bundle == bundle {
+			return h, true
+		}
+	}
+	return Plan{}, false
+}
+
+// HopsVersion is the format of a run that is a later hop of its update: an agent that does not
+// know it refuses the run.
+const HopsVersion = "refit.dev/hops/v1"

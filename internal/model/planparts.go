@@ -23,6 +23,8 @@ type root struct {
 	Parts []string `json:"parts"`
 	// Nodes of all parts.
 	Nodes int `json:"nodes"`
+	// Then are the same of the further hops.
+	Then []root `json:"then,omitempty"`
 }
 
 // part is a piece of the list of nodes, with the shapes that it uses.
@@ -46,20 +48,29 @@ func (p Plan) Store(limit int, name func(text string) string) (text string, part
 	if p.size() <= limit {
 		return string(p.JSON()), nil
 	}
-	r := root{Version: partsVersion, Plan: p, Nodes: len(p.Nodes)}
-	r.Plan.Nodes = []NodePlan{}
 	parts = map[string]string{}
-	s := splitter{limit: limit, done: func(text string) {
+	r := p.split(limit, func(text string) string {
 		n := name(text)
 		parts[n] = text
-		r.Parts = append(r.Parts, n)
-	}}
+		return n
+	})
+	return string(textOf(r)), parts
+}
+
+// split makes the parts of a plan and of its further hops; keep stores one and names it.
+func (p Plan) split(limit int, keep func(text string) string) root {
+	r := root{Version: partsVersion, Plan: p, Nodes: len(p.Nodes)}
+	r.Plan.Nodes, r.Plan.Then = []NodePlan{}, nil
+	s := splitter{limit: limit, done: func(text string) { r.Parts = append(r.Parts, keep(text)) }}
 	t := tails{}
 	for i := range p.Nodes {
 		s.add(p.Nodes[i].Node, t.of(&p.Nodes[i]))
 	}
 	s.end()
-	return string(textOf(r)), parts
+	for _, h := range p.Then {
+		r.Then = append(r.Then, h.split(limit, keep))
+	}
+	return r
 }
 
 // splitter fills one part after the other.
@@ -118,7 +129,15 @@ func PlanParts(text string) []string {
 	if json.Unmarshal([]byte(text), &r) != nil {
 		return nil
 	}
-	return r.Parts
+	return r.allParts()
+}
+
+func (r root) allParts() []string {
+	out := r.Parts
+	for _, h := range r.Then {
+		out = append(out, h.allParts()...)
+	}
+	return out
 }
 
 // LoadPlan reads what Store made; read gives the text of a part. The steps of
@@ -132,6 +151,11 @@ func LoadPlan(text string, read func(name string) (string, error)) (Plan, error)
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return Plan{}, err
 	}
+	return r.load(read)
+}
+
+// load reads the parts of a plan and of its further hops.
+func (r root) load(read func(name string) (string, error)) (Plan, error) {
 	p := r.Plan
 	p.Nodes = make([]NodePlan, 0, max(0, min(r.Nodes, 1<<20)))
 	for _, name := range r.Parts {
@@ -145,6 +169,13 @@ func LoadPlan(text string, read func(name string) (string, error)) (Plan, error)
 	}
 	if len(p.Nodes) != r.Nodes {
 		return Plan{}, fmt.Errorf("the parts of the plan have %d nodes, there should be %d", len(p.Nodes), r.Nodes)
+	}
+	for _, h := range r.Then {
+		hop, err := h.load(read)
+		if err != nil {
+			return Plan{}, err
+		}
+		p.Then = append(p.Then, hop)
 	}
 	return p, nil
 }

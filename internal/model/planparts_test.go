@@ -12,8 +12,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// somePlan draws plans whose nodes share steps, have equal ones, or their own.
+// somePlan draws plans of up to three hops.
 func somePlan(t *rapid.T) Plan {
+	p := someHop(t)
+	for range rapid.IntRange(0, 2).Draw(t, "then") {
+		p.Then = append(p.Then, someHop(t))
+	}
+	return p
+}
+
+// someHop draws plans whose nodes share steps, have equal ones, or their own.
+func someHop(t *rapid.T) Plan {
 	text := rapid.StringMatching(`[a-z0-9."<\\]{0,12}`)
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []Step {
 		var out []Step
@@ -139,6 +148,34 @@ func TestBrokenPartsAreRefused(t *testing.T) {
 	}
 	if len(parts) < 2 {
 		t.Errorf("only %d parts", len(parts))
+	}
+}
+
+// The hops of a plan are found by their bundles, and none has hops of its own.
+func TestHopsOfAPlan(t *testing.T) {
+	hop := func(bundle string) Plan {
+		return Plan{Version: PlanVersion, Target: Target{Bundle: bundle}, Nodes: []NodePlan{{Node: "n", To: bundle}}}
+	}
+	p := hop("a")
+	p.Then = []Plan{hop("b"), hop("c")}
+	var order []string
+	for _, h := range p.Hops() {
+		order = append(order, h.Target.Bundle)
+		if len(h.Then) > 0 {
+			t.Errorf("hop %s has hops", h.Target.Bundle)
+		}
+		if got, ok := p.Hop(h.Target.Bundle); !ok || got.Nodes[0].To != h.Target.Bundle {
+			t.Errorf("hop %s: %v %v", h.Target.Bundle, ok, got)
+		}
+	}
+	if d := cmp.Diff([]string{"a", "b", "c"}, order); d != "" {
+		t.Error(d)
+	}
+	if _, ok := p.Hop("d"); ok {
+		t.Error("a hop that the plan does not have")
+	}
+	if one := hop("a"); one.Digest() == p.Digest() {
+		t.Error("the digest does not cover the further hops")
 	}
 }
 
