@@ -42,6 +42,9 @@ func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Blocker 
 	case !planned && p.movesNodes() && tooFarBehind(n.Kubelet, oldest):
 		v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
 		v.Fix = "put the node into an UpdatePool or remove it from the cluster"
+		if p.in.controlPlaneOnly && !n.ControlPlane {
+			v.Fix = "let the workers move at every hop (spec.workers: EveryHop)"
+		}
 	default:
 		return nil
 	}
@@ -51,7 +54,7 @@ func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Blocker 
 // tooFarBehind: Kubernetes supports a kubelet up to three minors older than
 // the API server.
 func tooFarBehind(kubelet, apiServer string) bool {
-	return less(kubelet, apiServer) && minorsBetween(kubelet, apiServer) > 3
+	return less(kubelet, apiServer) && minorsBetween(kubelet, apiServer) > maxKubeletSkew
 }
 
 func (p *planner) movesNodes() bool { return len(p.out.Plan.Nodes) > 0 }

@@ -1,6 +1,10 @@
 package updateplan
 
-import "github.com/refit-dev/refit/internal/model"
+import (
+	"slices"
+
+	"github.com/refit-dev/refit/internal/model"
+)
 
 // Node is what is known of one node.
 type Node struct {
@@ -100,6 +104,14 @@ type Input struct {
 	Only []string
 	// Updaters that are asked after the built-in ones, in this order.
 	Updaters []Updater
+	// Then are the further hops. WorkersAtEnd moves the workers in the last hop only.
+	Then         []Hop
+	WorkersAtEnd bool
+
+	// controlPlaneOnly leaves the workers as they are: they move in a later hop.
+	controlPlaneOnly bool
+	// via are versions that hops may lead through, where only the fit is asked for.
+	via []string
 }
 
 // Outcome is the plan and every reason why it must not run.
@@ -110,8 +122,10 @@ type Outcome struct {
 	Warnings []model.Blocker
 }
 
-// NothingToDo reports whether no node has to change.
-func (o Outcome) NothingToDo() bool { return len(o.Plan.Nodes) == 0 }
+// NothingToDo reports whether no node has to change, in any hop.
+func (o Outcome) NothingToDo() bool {
+	return !slices.ContainsFunc(o.Plan.Hops(), func(h model.Plan) bool { return len(h.Nodes) > 0 })
+}
 
 // DefaultPool is the pool of every node of a cluster without an UpdatePool.
 const DefaultPool = "default"

@@ -27,6 +27,8 @@ type Requires struct {
 	Kubernetes  string
 	Platforms   []string
 	Constraints []bundle.Constraint
+	// Via are the Kubernetes versions of other approved bundles: an update may hop to them first.
+	Via []string
 	// Rollback is a step back that a person asked for: an upper bound of Kubernetes does not count.
 	Rollback bool
 }
@@ -44,7 +46,7 @@ var pinning = map[string]string{bundle.ConstraintContainerd: "1.7.3", bundle.Con
 func Fit(r Requires, nodes []FitNode) []model.Blocker {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b FitNode) int { return cmp.Compare(a.Name, b.Name) })
-	in := &Input{Target: model.Target{Kubernetes: r.Kubernetes}}
+	in := &Input{Target: model.Target{Kubernetes: r.Kubernetes}, via: r.Via}
 	var out []model.Blocker
 	for _, n := range nodes {
 		out = append(out, checkSkew(in, Node{Name: n.Name, Kubelet: n.Kubelet, ControlPlaneVersion: n.ControlPlaneVersion})...)

@@ -9,8 +9,8 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
-// Make plans the move of a cluster to its target.
-func Make(in Input) Outcome {
+// makeHop plans the move of a cluster to one target.
+func makeHop(in Input) Outcome {
 	in.Nodes = sortedNodes(in.Nodes)
 	out := Outcome{Plan: model.Plan{Version: model.PlanVersion, Target: in.Target, Nodes: []model.NodePlan{}}}
 	out.Blockers = append(out.Blockers, checkDowngrade(&in)...)
@@ -22,7 +22,7 @@ func Make(in Input) Outcome {
 		p.undo[DefaultPool] = model.DefaultUndoDeadline
 	}
 	for _, n := range in.Nodes {
-		if len(in.Only) == 0 || slices.Contains(in.Only, n.Name) {
+		if in.moves(n) {
 			p.addNode(n)
 		}
 	}
@@ -33,6 +33,11 @@ func Make(in Input) Outcome {
 	p.datastoreNotes()
 	p.liveNotes()
 	return out
+}
+
+// moves reports whether a node may move.
+func (in *Input) moves(n Node) bool {
+	return (len(in.Only) == 0 || slices.Contains(in.Only, n.Name)) && (n.ControlPlane || !in.controlPlaneOnly)
 }
 
 type planner struct {

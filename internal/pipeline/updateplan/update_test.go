@@ -103,6 +103,10 @@ var stories = map[string]Input{
 	"a cluster that kubeadm did not make":    input(func(in *Input) { in.KubeadmVersion = "" }, cp("n1", old), worker("n2", old)),
 	"after a half-made apply the first control plane applies again": input(func(in *Input) { in.KubeadmVersion = "v1.36.3" },
 		Node{Name: "n1", ControlPlane: true, Kubelet: old, ControlPlaneVersion: "v1.36.3", Platform: "linux/amd64"}, cp("n2", old)),
+	"two hops are planned one on the other": input(func(in *Input) { in.Then = []Hop{then137} },
+		cp("c1", old), cp("c2", old), worker("w1", old)),
+	"workers move over two minors in the last hop": input(func(in *Input) { in.Then, in.WorkersAtEnd = []Hop{then137}, true }, cp("c1", old), worker("w1", old)),
+	"the first of two hops is done already":        input(func(in *Input) { in.Then, in.KubeadmVersion = []Hop{then137}, "v1.36.3" }, cp("c1", "v1.36.3"), worker("w1", "v1.36.3")),
 	"the rest of a half-updated cluster": input(func(in *Input) { in.KubeadmVersion = "v1.36.3" },
 		cp("n1", "v1.36.3"), cp("n2", old), worker("n3", old), worker("n4", "v1.36.3")),
 }
@@ -141,31 +145,11 @@ func sentence(v model.Blocker) string {
 // tell prints an outcome for people, with every field of it.
 func tell(o Outcome) string {
 	var b strings.Builder
-	t := o.Plan.Target
-	fmt.Fprintf(&b, "plan %s to %s %s (%s), Kubernetes %s\n", o.Plan.Version, t.Name, t.Version, t.Bundle, t.Kubernetes)
-	for _, n := range o.Plan.Nodes {
-		fmt.Fprintf(&b, "wave %d  %s (%s, pool %s) %s -> %s", n.Wave, n.Node, n.Role, n.Pool, n.From, n.To)
-		if n.PointOfNoReturn != "" {
-			fmt.Fprintf(&b, ", no return from %s", n.PointOfNoReturn)
+	for i, hop := range o.Plan.Hops() {
+		if i > 0 {
+			b.WriteString("then ")
 		}
-		b.WriteString("\n")
-		for _, s := range n.Steps {
-			fmt.Fprintf(&b, "  %s: %s %s by %s, %s -> %s, disruption %s, within %d s\n", s.ID, s.Updater, s.Verb, s.By, s.From, s.To, s.Disruption, s.DeadlineSeconds)
-			if s.NotReversible != "" {
-				fmt.Fprintf(&b, "    not reversible: %s\n", s.NotReversible)
-			}
-			for _, k := range slices.Sorted(maps.Keys(s.Params)) {
-				fmt.Fprintf(&b, "    param %s=%s\n", k, s.Params[k])
-			}
-			for _, c := range s.Changes {
-				fmt.Fprintf(&b, "    %s: %s -> %s\n", c.Path, c.From, c.To)
-			}
-		}
-	}
-	for _, n := range o.Plan.Nodes {
-		for _, note := range n.Notes {
-			fmt.Fprintf(&b, "note %s: %s\n", n.Node, note)
-		}
+		tellPlan(&b, hop)
 	}
 	if o.NothingToDo() {
 		b.WriteString("nothing to do\n")
@@ -177,6 +161,35 @@ func tell(o Outcome) string {
 		fmt.Fprintf(&b, "warning %s\n", sentence(v))
 	}
 	return b.String()
+}
+
+func tellPlan(b *strings.Builder, p model.Plan) {
+	t := p.Target
+	fmt.Fprintf(b, "plan %s to %s %s (%s), Kubernetes %s\n", p.Version, t.Name, t.Version, t.Bundle, t.Kubernetes)
+	for _, n := range p.Nodes {
+		fmt.Fprintf(b, "wave %d  %s (%s, pool %s) %s -> %s", n.Wave, n.Node, n.Role, n.Pool, n.From, n.To)
+		if n.PointOfNoReturn != "" {
+			fmt.Fprintf(b, ", no return from %s", n.PointOfNoReturn)
+		}
+		b.WriteString("\n")
+		for _, s := range n.Steps {
+			fmt.Fprintf(b, "  %s: %s %s by %s, %s -> %s, disruption %s, within %d s\n", s.ID, s.Updater, s.Verb, s.By, s.From, s.To, s.Disruption, s.DeadlineSeconds)
+			if s.NotReversible != "" {
+				fmt.Fprintf(b, "    not reversible: %s\n", s.NotReversible)
+			}
+			for _, k := range slices.Sorted(maps.Keys(s.Params)) {
+				fmt.Fprintf(b, "    param %s=%s\n", k, s.Params[k])
+			}
+			for _, c := range s.Changes {
+				fmt.Fprintf(b, "    %s: %s -> %s\n", c.Path, c.From, c.To)
+			}
+		}
+	}
+	for _, n := range p.Nodes {
+		for _, note := range n.Notes {
+			fmt.Fprintf(b, "note %s: %s\n", n.Node, note)
+		}
+	}
 }
 
 // clusters draws clusters in the middle of anything.

@@ -46,9 +46,11 @@ func checkSkew(in *Input, n Node) []model.Blocker {
 		case less(to, part.from) && minors > 0:
 			v.Message = fmt.Sprintf("the %s of node %s runs %s; it cannot be downgraded to the earlier minor version %s", part.what, n.Name, part.from, to)
 			v.Fix = "use a bundle of the minor version that runs"
+		case minors > 1 && (in.maySkip(n, minors) || bridged(part.from, to, in.via)):
+			continue
 		case minors > 1:
 			v.Message = fmt.Sprintf("the %s of node %s runs %s; %s is %d minor versions ahead, and one update moves one of them", part.what, n.Name, part.from, to, minors)
-			v.Fix = "first update with a bundle of " + nextMinor(part.from)
+			v.Fix = "first update with a bundle of " + nextMinor(part.from) + ""
 		default:
 			continue
 		}
