@@ -45,11 +45,11 @@ type attempt struct {
 // site is a cluster with one started and one prepared update, two nodes, and a
 // Secret in every place.
 type site struct {
-	t                 *testing.T
-	cfg               *rest.Config
-	admin             client.Client
-	me                client.Client // who tries
-	started, prepared *v1alpha1.ClusterUpdate
+	t                          *testing.T
+	cfg                        *rest.Config
+	admin                      client.Client
+	me                         client.Client // who tries
+	started, prepared, hopping *v1alpha1.ClusterUpdate
 }
 
 func (s *site) create(o client.Object) error {
@@ -209,6 +209,7 @@ func runAttempts() []attempt {
 	}
 	started := func(s *site) *v1alpha1.ClusterUpdate { return s.started }
 	prepared := func(s *site) *v1alpha1.ClusterUpdate { return s.prepared }
+	hopping := func(s *site) *v1alpha1.ClusterUpdate { return s.hopping } // through digestB to digestA
 	same := func(*v1alpha1.NodeRun) {}
 	return []attempt{
 		{"let a node run without the name of an update", byRule, of(started, func(r *v1alpha1.NodeRun) { r.Name = "" })},
@@ -217,6 +218,10 @@ func runAttempts() []attempt {
 		{"let a node run for a deleted update of the same name", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.UID = "another" })},
 		{"let a node run another plan than the one that was started", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.PlanDigest = digestA })},
 		{"let a node run another bundle than the update names", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.Bundle = digestB })},
+		{"let a node run a hop that the update does not have", "refit-gate-before-run", of(started, func(r *v1alpha1.NodeRun) { r.UID += "-2" })},
+		{"let a node run a hop that has not started", "refit-gate-before-run", of(hopping, func(r *v1alpha1.NodeRun) { r.UID, r.Bundle = r.UID+"-2", digestA })},
+		{"let a node run the bundle of another hop", "refit-gate-before-run", of(hopping, func(r *v1alpha1.NodeRun) { r.Bundle = digestA })},
+		{"let a node run the hop that has started", "", of(hopping, func(r *v1alpha1.NodeRun) { r.Bundle = digestB })},
 		{"let a node run what a person started", "", of(started, same)},
 		{"write a static pod without a grant", "refit-tracks-write-static-pods", of(started, func(r *v1alpha1.NodeRun) {
 			r.Name = "ImageTrack/proxy"
@@ -479,6 +484,7 @@ func newSite(t *testing.T, cfg *rest.Config, admin client.Client) *site {
 	mustCreate(t, admin, &v1alpha1.Bundle{ObjectMeta: meta("found-one")})
 	s.started = s.updateOf(controllerClient, "started", v1alpha1.StartImmediate)
 	s.prepared = s.updateOf(controllerClient, "prepared", v1alpha1.StartManual)
+	s.hopping = s.updateOf(controllerClient, "hopping", v1alpha1.StartImmediate, digestB)
 	applyStatusPage(t, admin)
 	for role, user := range map[string]string{"refit-viewer": "viewer", "refit-status-technician": "technician", "refit-operator": "operator", "refit-approver": "approver", "refit-admin": "administrator"} {
 		mustCreate(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("test-" + role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
@@ -520,14 +526,17 @@ func mustCreateRole(t *testing.T, admin client.Client, role string) {
 }
 
 // updateOf is an update with a plan, as the controller leaves it.
-func (s *site) updateOf(controllerClient client.Client, name string, start v1alpha1.StartMode) *v1alpha1.ClusterUpdate {
+func (s *site) updateOf(controllerClient client.Client, name string, start v1alpha1.StartMode, hops ...string) *v1alpha1.ClusterUpdate {
 	s.t.Helper()
-	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta(name), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Start: start}}
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: meta(name), Spec: v1alpha1.ClusterUpdateSpec{Bundle: digestA, Hops: hops, Start: start}}
 	mustCreate(s.t, s.admin, u)
 	u.Status.PlanDigest = digestB
 	if start == v1alpha1.StartImmediate {
 		now := metav1.Now()
 		u.Status.StartedAt = &now
+		if len(hops) > 0 { // the first one has started
+			u.Status.Hops = []v1alpha1.HopStatus{{Bundle: hops[0], StartedAt: &now}, {Bundle: digestA}}
+		}
 	}
 	if err := controllerClient.Status().Update(context.Background(), u); err != nil {
 		s.t.Fatal(err)

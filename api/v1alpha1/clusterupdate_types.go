@@ -24,9 +24,26 @@ const (
 	PhaseDone      = "Done"      // every node was observed at the target
 )
 
+// WorkersMode is in which hops of a ClusterUpdate workers move.
+// +kubebuilder:validation:Enum=EveryHop;LastHop
+type WorkersMode string
+
+const (
+	// WorkersEveryHop moves workers in every hop.
+	WorkersEveryHop WorkersMode = "EveryHop"
+	// WorkersLastHop moves workers in the last hop only: over up to three minor versions.
+	WorkersLastHop WorkersMode = "LastHop"
+)
+
 // ClusterUpdateSpec is one move of the cluster to a target fixed by a digest.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.bundle) == has(oldSelf.bundle) && (!has(self.bundle) || self.bundle == oldSelf.bundle)",message="the target of an update cannot be changed: delete this ClusterUpdate and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.hops) == has(oldSelf.hops) && (!has(self.hops) || self.hops == oldSelf.hops)",message="the hops of an update cannot be changed: delete this ClusterUpdate and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.workers) == has(oldSelf.workers) && (!has(self.workers) || self.workers == oldSelf.workers)",message="spec.workers cannot be changed: delete this ClusterUpdate and create another"
+// +kubebuilder:validation:XValidation:rule="!has(self.hops) || has(self.bundle) && !(self.bundle in self.hops)",message="hops need a bundle to end at, another one than theirs"
+// +kubebuilder:validation:XValidation:rule="!has(self.hops) || !has(self.nodes)",message="an update through hops is for the whole cluster: leave out spec.nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.hops) || !has(self.allowDowngrade) || !self.allowDowngrade",message="an update through hops is no rollback: leave out spec.allowDowngrade"
+// +kubebuilder:validation:XValidation:rule="!has(self.pauseAfter) || has(self.hops) && self.pauseAfter in self.hops",message="spec.pauseAfter must be one of spec.hops"
 // +kubebuilder:validation:XValidation:rule="has(self.nodes) == has(oldSelf.nodes) && (!has(self.nodes) || self.nodes == oldSelf.nodes)",message="the nodes of an update cannot be changed: delete this ClusterUpdate and create another"
 type ClusterUpdateSpec struct {
 	// Bundle is the digest of the bundle to run. Without one the update applies the
@@ -35,6 +52,27 @@ type ClusterUpdateSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="must be the digest of a bundle, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows it"
 	Bundle string `json:"bundle,omitempty"`
+	// Hops are digests of bundles that the cluster goes to first, in this order: those of the
+	// minor versions on the way to bundle. All hops are planned, approved and prepared
+	// together. Each one starts when the one before it is done and every check passes again.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(d, self.exists_one(e, e == d))",message="every hop is another bundle"
+	// +kubebuilder:validation:XValidation:rule="self.all(d, d.matches('^sha256:[0-9a-f]{64}$'))",message="must be digests of bundles, sha256: and 64 lower-case hex digits, as `kubectl get bundles -o wide` shows them"
+	Hops []string `json:"hops,omitempty"`
+	// Workers is in which hops workers move: EveryHop (the default), or LastHop. With LastHop
+	// a worker is drained once. Kubernetes supports kubelets up to three minor versions older
+	// than the API servers. Workers of k3s and RKE2 move in every hop.
+	// +optional
+	Workers WorkersMode `json:"workers,omitempty"`
+	// PauseAfter is the digest of one of the hops. When it is done, the next one waits until
+	// this field is removed or names a later hop.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	PauseAfter string `json:"pauseAfter,omitempty"`
 	// Nodes limits the update to these nodes; other nodes do not change, but the checks
 	// still include them. Empty means all. Cluster API's machines are updated one by one
 	// like this.
@@ -182,6 +220,23 @@ const (
 	ResourcesFailed   = "Failed"   // refused, by refit or by the API server
 )
 
+// HopStatus is the progress of one hop of an update.
+type HopStatus struct {
+	// Bundle is the digest of its bundle, Version the version of that bundle.
+	Bundle string `json:"bundle"`
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Nodes is the number of nodes that change in this hop.
+	// +optional
+	Nodes int32 `json:"nodes,omitempty"`
+	// StartedAt is when its first node could start, FinishedAt when its last node was observed
+	// at its target.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+}
+
 // ResourcesStatus is the state of the bundle's cluster resources.
 type ResourcesStatus struct {
 	// State is one of Compared, Started, Waiting, Applied, Conflict, Failed.
@@ -218,7 +273,13 @@ type ClusterUpdateStatus struct {
 	// Version of the bundle, for people.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// PlanDigest is the digest of the current plan.
+	// Hops is the progress of the hops, the last of them to spec.bundle. Absent without
+	// spec.hops.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	Hops []HopStatus `json:"hops,omitempty"`
+	// PlanDigest is the digest of the current plan, with all its hops.
 	// +optional
 	PlanDigest string `json:"planDigest,omitempty"`
 	// Plan is the name of the Content with the plan.
@@ -227,7 +288,7 @@ type ClusterUpdateStatus struct {
 	// Progress as "done/wanted" nodes.
 	// +optional
 	Progress string `json:"progress,omitempty"`
-	// NodesDone, NodesTotal and NodesFailed count the nodes of the plan.
+	// NodesDone, NodesTotal and NodesFailed count the nodes of the plan, or of the current hop.
 	// +optional
 	NodesDone int32 `json:"nodesDone,omitempty"`
 	// +optional
@@ -294,7 +355,7 @@ type ClusterUpdateStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Notifications []NotificationRecord `json:"notifications,omitempty"`
-	// Estimate is when the update will be done; absent while no node of a role
+	// Estimate is when the update, or its current hop, will be done; absent while no node of a role
 	// that must still move was ever timed, and when nothing moves.
 	// +optional
 	Estimate *Estimate `json:"estimate,omitempty"`

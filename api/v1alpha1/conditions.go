@@ -93,6 +93,7 @@ const (
 	ReasonPlanChanged           = "PlanChanged"
 	ReasonAwaitingStart         = "AwaitingStart"
 	ReasonPaused                = "Paused"
+	ReasonHopUnfit              = "HopUnfit"
 	ReasonDraining              = "Draining"
 	ReasonDrainBlocked          = "DrainBlocked"
 	ReasonDisruptionBudget      = "DisruptionBudget"

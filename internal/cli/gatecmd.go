@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
@@ -58,6 +60,9 @@ func gateView(u *v1alpha1.ClusterUpdate) render.GateView {
 	}
 	v := render.GateView{APIVersion: "refit.dev/gate/v1", Kind: "Gate", Update: u.Name, Open: len(u.Status.Checks) > 0,
 		Waiting: rolloutfacts.Blockers(u.Status.Blockers), Warnings: rolloutfacts.Blockers(u.Status.Warnings)}
+	if n := len(u.Bundles()); n > 1 {
+		v.Hop = fmt.Sprintf("hop %d of %d", u.Hop()+1, n)
+	}
 	for _, c := range gate.Checks() {
 		a, asked := answers[c.Name]
 		row := render.GateCheck{Name: c.Name, Asks: c.Question, Answer: "NotAsked", Never: c.NeverAcceptable, Verdicts: int(a.Verdicts), Warnings: int(a.Warnings)}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,9 @@ type planFlags struct {
 	wait           bool
 	timeout        time.Duration
 	failIfNoop     bool
+	// hops are bundles to go to first, in order; workers is spec.workers.
+	hops    []string
+	workers string
 }
 
 // add declares the common flags of commands that plan.
@@ -40,7 +44,7 @@ func (f *planFlags) add(fl *pflag.FlagSet, target string) {
 func newPlan(o *options) *cobra.Command {
 	var f planFlags
 	c := &cobra.Command{
-		Use:   "plan [--to BUNDLE|VERSION|DIGEST]",
+		Use:   "plan [--hop BUNDLE|VERSION|DIGEST]... [--to BUNDLE|VERSION|DIGEST]",
 		Short: "Show the steps of an update on every node, before it starts",
 		Long: `Show the steps of an update on every node, before it starts.
 
@@ -50,11 +54,18 @@ the current update. If there is none and nodes differ from their NodeConfigs, it
 creates one without a bundle that applies the NodeConfigs. The digest covers the
 steps, not the bytes to fetch and the free space. Only this plan can run later.
 
+Name the bundles of the minor versions on the way with --hop, in their order. All hops
+are one plan. Nodes hold the bundles of all hops before the first one starts, and
+every check passes again before each hop.
+
 Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout, 7 nothing to
 do (with --fail-if-noop).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.checkOutput(); err != nil {
+				return err
+			}
+			if err := f.checkHops(); err != nil {
 				return err
 			}
 			return o.plan(cmd.Context(), f)
@@ -63,6 +74,8 @@ do (with --fail-if-noop).`,
 	fl := c.Flags()
 	f.add(fl, "the current update, else pending NodeConfigs")
 	fl.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "plan a bundle older than the running version (a rollback)")
+	fl.StringArrayVar(&f.hops, "hop", nil, "bundle to go to before --to, for one minor version on the way; may be repeated, in order")
+	fl.StringVar(&f.workers, "workers", "", "EveryHop, or LastHop: workers move once, in the last hop (default EveryHop)")
 	fl.BoolVar(&f.failIfNoop, "fail-if-noop", false, "exit 7 if there is nothing to do")
 	o.outputFlag(c)
 	o.FromFlag(fl)
@@ -136,13 +149,38 @@ func (o *options) targetUpdate(ctx context.Context, c client.Client, f planFlags
 	if err != nil {
 		return nil, err
 	}
+	spec := v1alpha1.ClusterUpdateSpec{Bundle: digest, Start: v1alpha1.StartManual, AllowDowngrade: f.allowDowngrade, Workers: v1alpha1.WorkersMode(f.workers)}
+	for _, hop := range f.hops {
+		d, err := resolveBundle(ctx, c, hop)
+		if err != nil {
+			return nil, err
+		}
+		spec.Hops = append(spec.Hops, d)
+	}
 	for i := range list.Items {
-		u := &list.Items[i]
-		if u.Spec.Bundle == digest && u.Status.Phase != v1alpha1.PhaseDone && u.Spec.AllowDowngrade == f.allowDowngrade {
+		if u := &list.Items[i]; u.Status.Phase != v1alpha1.PhaseDone && sameTarget(&u.Spec, &spec) {
 			return u, nil
 		}
 	}
-	return o.createUpdate(ctx, c, "to-"+digest[len("sha256:"):][:12], v1alpha1.ClusterUpdateSpec{Bundle: digest, Start: v1alpha1.StartManual, AllowDowngrade: f.allowDowngrade})
+	return o.createUpdate(ctx, c, "to-"+digest[len("sha256:"):][:12], spec)
+}
+
+// sameTarget reports whether an update leads to where a new one would, on the same way.
+func sameTarget(have, want *v1alpha1.ClusterUpdateSpec) bool {
+	return have.Bundle == want.Bundle && have.AllowDowngrade == want.AllowDowngrade && slices.Equal(have.Hops, want.Hops) && have.Workers == want.Workers
+}
+
+// checkHops checks the flags about hops.
+func (f *planFlags) checkHops() error {
+	switch {
+	case f.to == "" && (len(f.hops) > 0 || f.workers != ""):
+		return console.UsageErrorf("--hop and --workers need --to: the bundle that the update ends at")
+	case len(f.hops) > 0 && f.allowDowngrade:
+		return console.UsageErrorf("an update through hops is no rollback: leave out --allow-downgrade or --hop")
+	case f.workers != "" && f.workers != string(v1alpha1.WorkersEveryHop) && f.workers != string(v1alpha1.WorkersLastHop):
+		return console.UsageErrorf("--workers %q: EveryHop or LastHop", f.workers)
+	}
+	return nil
 }
 
 func (o *options) createUpdate(ctx context.Context, c client.Client, base string, spec v1alpha1.ClusterUpdateSpec) (*v1alpha1.ClusterUpdate, error) {

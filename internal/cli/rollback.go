@@ -150,6 +150,8 @@ func completedBefore(u, other *v1alpha1.ClusterUpdate) bool {
 
 func backTo(current, previous *v1alpha1.ClusterUpdate) (string, error) {
 	switch {
+	case current != nil && current.Hop() > 0:
+		return current.Bundles()[current.Hop()-1], nil
 	case current == nil:
 		return "", console.UsageError(errors.New("no update to a bundle has started on a node of this cluster: there is nothing to roll back"))
 	case previous == nil:

@@ -24,6 +24,11 @@ type Update struct {
 	Failed     int
 	Current    []string
 	Blockers   []Blocker
+	// Hop of Hops is the current one, from 1, and HopVersion what it leads to; 0 without hops.
+	// BetweenHops is true if it has not started and another one is done.
+	Hop, Hops   int
+	HopVersion  string
+	BetweenHops bool
 	// BlockerCount is the number of all blockers, of which Blockers are the first.
 	BlockerCount int
 	// Warnings do not stop the update now, but would stop it later.

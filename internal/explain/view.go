@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -27,6 +28,11 @@ type View struct {
 	Phase      string `json:"phase"`
 	Paused     bool   `json:"paused,omitempty"`
 	PlanDigest string `json:"planDigest,omitempty"`
+	// Hop of Hops is the current one, from 1, of an update through several; the nodes are
+	// counted in it. HopVersion is the version that it leads to.
+	Hop        int    `json:"hop,omitempty"`
+	Hops       int    `json:"hops,omitempty"`
+	HopVersion string `json:"hopVersion,omitempty"`
 	NodesDone  int    `json:"nodesDone"`
 	NodesTotal int    `json:"nodesTotal"`
 	// Percent of the update is done, by nodes and by the steps of those that are being updated.
@@ -62,6 +68,7 @@ func Make(f Facts) View {
 	}
 	u := f.Update
 	v.Update, v.Version, v.Phase, v.Paused, v.PlanDigest = u.Name, u.Version, u.Phase, u.Paused, u.PlanDigest
+	v.Hop, v.Hops, v.HopVersion = u.Hop, u.Hops, u.HopVersion
 	v.NodesDone, v.NodesTotal, v.Current = u.Done, u.Total, u.Current
 	v.Waiting, v.MoreWaits = u.Blockers, max(0, u.BlockerCount-len(u.Blockers))
 	v.Elapsed, v.Warnings = elapsed(u, f.Now), u.Warnings
@@ -81,7 +88,11 @@ func (v *View) percent() int {
 	for _, n := range v.moving() {
 		parts += int64(whole * (1 + n.StepsDone) / (2 + n.StepsTotal))
 	}
-	return Percent(parts, int64(v.NodesTotal)*whole)
+	percent := Percent(parts, int64(v.NodesTotal)*whole)
+	if v.Hops > 1 {
+		percent = (100*(v.Hop-1) + percent) / v.Hops
+	}
+	return percent
 }
 
 // moving returns the nodes that may do their steps now.
@@ -193,7 +204,7 @@ func describeUpdate(v *View, f Facts) {
 		v.Headline = fmt.Sprintf("Done: %d of %d nodes are at %s.", u.Done, u.Total, u.Version)
 	case "Halted":
 		v.Colour = Red
-		v.Headline = fmt.Sprintf("Halted with %d of %d nodes at %s: %s", u.Done, u.Total, u.Version, first)
+		v.Headline = fmt.Sprintf("Halted with %d of %d nodes at %s: %s", u.Done, u.Total, cmp.Or(u.HopVersion, u.Version), first)
 		v.Next = "remove the cause, then refit retry " + u.Name + "; or roll back with refit rollback --end-current"
 	case "Blocked":
 		v.Colour = Yellow
@@ -212,7 +223,10 @@ func describeUpdate(v *View, f Facts) {
 		updating(v, u, first)
 	default:
 		v.Colour = Blue
-		v.Headline = fmt.Sprintf("Preparing %s: %s", u.Version, preparing(f.Nodes, first))
+		v.Headline = fmt.Sprintf("Preparing %s: %s", u.target(), preparing(f.Nodes, first))
+		if u.BetweenHops {
+			v.Headline = fmt.Sprintf("Hop %d of %d is done; before hop %d, to %s, every check passes again: %s", u.Hop-1, u.Hops, u.Hop, u.HopVersion, cmp.Or(first, "the nodes are asked."))
+		}
 	}
 	if u.Paused && u.Phase != "Done" {
 		v.Colour = Yellow
@@ -223,7 +237,7 @@ func describeUpdate(v *View, f Facts) {
 
 func updating(v *View, u *Update, first string) {
 	v.Colour = Blue
-	v.Headline = fmt.Sprintf("Updating to %s: %d of %d nodes done", u.Version, u.Done, u.Total)
+	v.Headline = fmt.Sprintf("Updating to %s: %d of %d nodes done", u.target(), u.Done, u.Total)
 	if len(u.Current) > 0 {
 		v.Headline += ", now " + strings.Join(u.Current, ", ")
 	}
@@ -233,6 +247,14 @@ func updating(v *View, u *Update, first string) {
 		v.Headline += "."
 	}
 	v.Next = fixOf(u)
+}
+
+// target is the version that an update leads to, with its current hop.
+func (u *Update) target() string {
+	if u.Hops < 2 {
+		return u.Version
+	}
+	return fmt.Sprintf("%s (hop %d of %d, to %s)", u.Version, u.Hop, u.Hops, u.HopVersion)
 }
 
 // firstWait returns the first line of the first reason. The reason itself has the

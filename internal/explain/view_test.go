@@ -24,6 +24,8 @@ func TestMake(t *testing.T) {
 		"approved, nothing planned":   {Facts{Bundles: []Bundle{{Name: "b", Digest: "sha256:x", Approved: true, Loaded: "2/3"}}}, "on 2/3 nodes", Green, "refit plan --to sha256:x"},
 		"a budget blocks a drain":     {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Done: 1, Total: 3, Current: []string{"n2"}, Blockers: []Blocker{budget}, BlockerCount: 3}}, "1 of 3 nodes done, now n2; waits: pod shop/app-1", Blue, "add a replica"},
 		"halted says why":             {Facts{Update: &Update{Name: "u", Phase: "Halted", Version: "1.36.3", Total: 3, Blockers: []Blocker{{Message: "kubeadm failed on n1:\nerror: x"}}}}, "kubeadm failed on n1", Red, "refit retry u"},
+		"a hop says its own version":  {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Hop: 1, Hops: 2, HopVersion: "1.35.4", Done: 1, Total: 3}}, "Updating to 1.36.3 (hop 1 of 2, to 1.35.4): 1 of 3 nodes done", Blue, ""},
+		"between two hops":            {Facts{Update: &Update{Name: "u", Phase: "Preparing", Version: "1.36.3", Hop: 2, Hops: 2, HopVersion: "1.36.3", BetweenHops: true, Blockers: []Blocker{{Message: "node n2 loads"}}}}, "Hop 1 of 2 is done; before hop 2, to 1.36.3, every check passes again: node n2 loads", Blue, ""},
 		"paused":                      {Facts{Update: &Update{Name: "u", Phase: "Updating", Version: "1.36.3", Total: 3, Paused: true}}, "Paused. Updating", Yellow, "refit resume u"},
 		"done counts what was seen":   {Facts{Update: &Update{Name: "u", Phase: "Done", Version: "1.36.3", Done: 3, Total: 3}}, "Done: 3 of 3 nodes", Green, ""},
 		"ready waits for a person":    {Facts{Update: &Update{Name: "u", Phase: "Ready", Version: "1.36.3", Total: 3}}, "waits for refit apply", Yellow, "refit apply u"},
@@ -124,6 +126,17 @@ func TestPercentGrowsWithSteps(t *testing.T) {
 }
 
 // However nodes share the steps of an update, percent never shrinks while they do them.
+// Percent counts the hops that are done.
+func TestPercentOfHops(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ hop, done, want int }{{1, 0, 0}, {1, 3, 50}, {2, 0, 50}, {2, 3, 100}} {
+		v := Make(Facts{Update: &Update{Name: "u", Phase: "Updating", Hop: tc.hop, Hops: 2, Done: tc.done, Total: 3}})
+		if v.Percent != tc.want {
+			t.Errorf("hop %d with %d of 3 nodes: %d percent, want %d", tc.hop, tc.done, v.Percent, tc.want)
+		}
+	}
+}
+
 func TestPercentNeverShrinks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -32,14 +32,16 @@ type GateRisk struct {
 
 // GateView is every check before an update.
 type GateView struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Update     string            `json:"update"`
-	Open       bool              `json:"open"`
-	Checks     []GateCheck       `json:"checks"`
-	Risks      []GateRisk        `json:"acceptedRisks,omitempty"`
-	Waiting    []explain.Blocker `json:"waiting,omitempty"`
-	Warnings   []explain.Blocker `json:"warnings,omitempty"`
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Update     string `json:"update"`
+	// Hop is the hop that the checks are about, of an update that has several.
+	Hop      string            `json:"hop,omitempty"`
+	Open     bool              `json:"open"`
+	Checks   []GateCheck       `json:"checks"`
+	Risks    []GateRisk        `json:"acceptedRisks,omitempty"`
+	Waiting  []explain.Blocker `json:"waiting,omitempty"`
+	Warnings []explain.Blocker `json:"warnings,omitempty"`
 }
 
 // Gate writes the checks.
@@ -51,7 +53,11 @@ func Gate(w io.Writer, format string, v GateView) error {
 	if v.Open {
 		state = "open"
 	}
-	fmt.Fprintf(w, "The gate of %s is %s.\n\n", v.Update, state)
+	of := v.Update
+	if v.Hop != "" {
+		of += ", " + v.Hop + ","
+	}
+	fmt.Fprintf(w, "The gate of %s is %s.\n\n", of, state)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "CHECK\tANSWER\tASKS")
 	for _, c := range v.Checks {

@@ -25,15 +25,17 @@ type Estimate struct {
 
 // PlanView is what `refit plan` prints.
 type PlanView struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Update     string            `json:"update"`
-	State      string            `json:"state"` // ready, blocked, preparing, nothing-to-do
-	Digest     string            `json:"digest,omitempty"`
-	Plan       *model.Plan       `json:"plan,omitempty"`
-	Estimates  []Estimate        `json:"estimates,omitempty"`
-	Waiting    []explain.Blocker `json:"waiting,omitempty"`
-	Warnings   []explain.Blocker `json:"warnings,omitempty"`
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Update     string      `json:"update"`
+	State      string      `json:"state"` // ready, blocked, preparing, nothing-to-do
+	Digest     string      `json:"digest,omitempty"`
+	Plan       *model.Plan `json:"plan,omitempty"`
+	// Hops are the states of the hops of an update that has several.
+	Hops      []HopView         `json:"hops,omitempty"`
+	Estimates []Estimate        `json:"estimates,omitempty"`
+	Waiting   []explain.Blocker `json:"waiting,omitempty"`
+	Warnings  []explain.Blocker `json:"warnings,omitempty"`
 	// OS describes the new OS image of every pool.
 	OS []string `json:"os,omitempty"`
 	// Rollout describes the rollout of the plan in sentences, from the current pools.
@@ -45,6 +47,22 @@ type PlanView struct {
 	// APIAway is how long the API server was unavailable the last time that control-plane
 	// nodes moved in this cluster; nil if it was never measured.
 	APIAway *APIAway `json:"apiUnavailable,omitempty"`
+}
+
+// States of a hop.
+const (
+	HopWaits = "waits"
+	HopNext  = "next"
+	HopRuns  = "runs"
+	HopDone  = "done"
+)
+
+// HopView is one hop of an update.
+type HopView struct {
+	Bundle  string `json:"bundle"`
+	Version string `json:"version,omitempty"`
+	// State is waits, next, runs or done.
+	State string `json:"state"`
 }
 
 // APIAway is what was measured in an earlier update.
@@ -66,19 +84,34 @@ func Plan(w io.Writer, format string, v PlanView) error {
 		waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 		return nil
 	}
-	fmt.Fprintf(w, "Plan %s\nto %s\n\n", v.Digest, target(v.Plan.Target))
-	if len(v.Plan.Nodes) == 0 {
-		fmt.Fprintln(w, "No node changes.")
-	} else {
-		planNodes(w, v)
-		planFields(w, v, format == Wide)
-		planNotes(w, v)
-		planRollout(w, v)
-	}
+	hops := v.Plan.Hops()
+	fmt.Fprintf(w, "Plan %s\nto %s\n\n", v.Digest, target(hops[len(hops)-1].Target))
+	planHops(w, v, hops, format == Wide)
+	planRollout(w, v)
 	planResources(w, v)
 	waits(w, explain.View{Waiting: v.Waiting, Warnings: v.Warnings})
 	fmt.Fprintf(w, "\nState: %s\n", v.State)
 	return nil
+}
+
+// planHops writes the nodes and fields of every hop. A plan with a single one has no headings.
+func planHops(w io.Writer, v PlanView, hops []model.Plan, wide bool) {
+	for i := range hops {
+		v.Plan = &hops[i]
+		if len(v.Hops) == len(hops) {
+			fmt.Fprintf(w, "Hop %d of %d, to %s: %s.\n", i+1, len(hops), target(hops[i].Target), v.Hops[i].State)
+		}
+		if len(v.Plan.Nodes) == 0 {
+			fmt.Fprintln(w, "No node changes.")
+		} else {
+			planNodes(w, v)
+			planFields(w, v, wide)
+			planNotes(w, v)
+		}
+		if i < len(hops)-1 {
+			fmt.Fprintln(w)
+		}
+	}
 }
 
 // target in words.

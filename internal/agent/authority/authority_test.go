@@ -28,7 +28,12 @@ type people struct {
 	track       *v1alpha1.ImageTrack
 }
 
-func (p *people) ClusterUpdate(context.Context, string) (*v1alpha1.ClusterUpdate, error) {
+func (p *people) ClusterUpdate(_ context.Context, name string) (*v1alpha1.ClusterUpdate, error) {
+	for i := range p.updates {
+		if p.updates[i].Name == name {
+			return &p.updates[i], nil
+		}
+	}
 	return nil, errors.New("not asked")
 }
 

@@ -73,8 +73,10 @@ func CheckStage(ctx context.Context, api ConfigReader, node, name string, c *mod
 
 // planHasConfig reports whether the plan has a configuration for a node.
 func planHasConfig(p *model.Plan, node, config string) bool {
-	at := slices.IndexFunc(p.Nodes, func(n model.NodePlan) bool { return n.Node == node })
-	return at >= 0 && slices.ContainsFunc(p.Nodes[at].Steps, func(s model.Step) bool { return s.Params[model.ParamConfig] == config })
+	return slices.ContainsFunc(p.Hops(), func(hop model.Plan) bool {
+		at := slices.IndexFunc(hop.Nodes, func(n model.NodePlan) bool { return n.Node == node })
+		return at >= 0 && slices.ContainsFunc(hop.Nodes[at].Steps, func(s model.Step) bool { return s.Params[model.ParamConfig] == config })
+	})
 }
 
 // refusesUnapprovedPlan checks the steps of a plan that no administrator approved by its

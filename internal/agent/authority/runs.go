@@ -77,7 +77,7 @@ func checkUpdate(ctx context.Context, api ConfigReader, node string, run *v1alph
 	if err != nil {
 		return "", "", err
 	}
-	why = refusesSteps(node, run, plan)
+	why = refusesSteps(node, run, &plan)
 	if why == "" && u.Spec.PlanDigest == "" && !run.Undo {
 		why, err = refusesUnapprovedPlan(ctx, api, run)
 	}
@@ -86,12 +86,12 @@ func checkUpdate(ctx context.Context, api ConfigReader, node string, run *v1alph
 
 // refusesUpdate compares a run with what administrators wrote in the update's spec.
 func refusesUpdate(node string, run *v1alpha1.NodeRun, u *v1alpha1.ClusterUpdate) string {
-	s := &u.Spec
+	s, hop := &u.Spec, slices.Index(u.RunUIDs(), run.UID)
 	switch {
-	case string(u.UID) != run.UID:
+	case hop < 0:
 		return fmt.Sprintf("the update has the UID %s, the run %.80s", u.UID, run.UID)
-	case s.Bundle != run.Bundle:
-		return fmt.Sprintf("the update names the bundle %q, the run %.100q", s.Bundle, run.Bundle)
+	case u.Bundles()[hop] != run.Bundle:
+		return fmt.Sprintf("the update names the bundle %q, the run %.100q", u.Bundles()[hop], run.Bundle)
 	case len(s.Nodes) > 0 && !slices.Contains(s.Nodes, node):
 		return "the update does not name node " + node
 	case run.Undo:
@@ -132,16 +132,17 @@ func readPlan(ctx context.Context, api RunReader, name string) (model.Plan, erro
 	return p, nil
 }
 
-// refusesSteps compares a run's steps with the plan's steps for the node.
-func refusesSteps(node string, run *v1alpha1.NodeRun, plan model.Plan) string {
+// refusesSteps compares a run's steps with the plan's steps for the node in the run's hop.
+func refusesSteps(node string, run *v1alpha1.NodeRun, plan *model.Plan) string {
 	if got := plan.Digest(); got != run.PlanDigest {
 		return fmt.Sprintf("the update's plan has the digest %s, the run %.100s", got, run.PlanDigest)
 	}
-	at := slices.IndexFunc(plan.Nodes, func(n model.NodePlan) bool { return n.Node == node })
+	hop, _ := plan.Hop(run.Bundle)
+	at := slices.IndexFunc(hop.Nodes, func(n model.NodePlan) bool { return n.Node == node })
 	if at < 0 {
 		return "the plan has no steps for node " + node
 	}
-	want := slices.DeleteFunc(slices.Clone(plan.Nodes[at].Steps), func(s model.Step) bool { return s.By != model.ByAgent })
+	want := slices.DeleteFunc(slices.Clone(hop.Nodes[at].Steps), func(s model.Step) bool { return s.By != model.ByAgent })
 	if !slices.EqualFunc(want, run.Steps, sameStep) {
 		return "its steps are not those of the plan"
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -176,17 +177,33 @@ func requiresOfStatus(s *v1alpha1.BundleStatus) updateplan.Requires {
 // FitBundle compares a bundle with the nodes: by its header if it is a file here, else by the
 // status of its Bundle. It is nil if nothing is known of the bundle.
 func FitBundle(ctx context.Context, c client.Reader, h *bundle.Header, digest string) (*Fit, error) {
-	if h != nil {
-		return FitCluster(ctx, c, updateplan.RequiresOf(h.Metadata), h)
-	}
 	var list v1alpha1.BundleList
 	if err := c.List(ctx, &list); err != nil {
 		return nil, inputs.ListError(err)
 	}
+	via := approvedVersions(list.Items)
+	if h != nil {
+		r := updateplan.RequiresOf(h.Metadata)
+		r.Via = via
+		return FitCluster(ctx, c, r, h)
+	}
 	for i := range list.Items {
 		if s := &list.Items[i].Status; s.Digest == digest {
-			return FitCluster(ctx, c, requiresOfStatus(s), nil)
+			r := requiresOfStatus(s)
+			r.Via = via
+			return FitCluster(ctx, c, r, nil)
 		}
 	}
 	return nil, nil
+}
+
+// approvedVersions are the Kubernetes versions of approved bundles, which an update may hop to.
+func approvedVersions(all []v1alpha1.Bundle) []string {
+	var out []string
+	for i := range all {
+		if b := &all[i]; b.Status.KubernetesVersion != "" && apimeta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved) {
+			out = append(out, b.Status.KubernetesVersion)
+		}
+	}
+	return out
 }

@@ -41,7 +41,7 @@ func ViewPlan(ctx context.Context, c client.Reader, u *v1alpha1.ClusterUpdate, n
 	if got := p.Digest(); got != u.Status.PlanDigest {
 		return v, console.WithExit(console.ExitVerification, fmt.Errorf("plan %s has digest %s, the update expects %s", u.Status.Plan, got, u.Status.PlanDigest))
 	}
-	v.Plan, v.Warnings = &p, notInNotes(v.Warnings, p)
+	v.Plan, v.Hops, v.Warnings = &p, describeHops(u), notInNotes(v.Warnings, p)
 	if v.OS, err = describeOSImages(ctx, c, p); err != nil {
 		return v, err
 	}
@@ -51,16 +51,41 @@ func ViewPlan(ctx context.Context, c client.Reader, u *v1alpha1.ClusterUpdate, n
 	if v.APIAway, err = lastAPIDowntime(ctx, c, u); err != nil {
 		return v, err
 	}
-	v.Rollout, err = outlineRollout(ctx, c, u, p, now)
+	if current, ok := p.Hop(u.HopBundle()); ok {
+		v.Rollout, err = outlineRollout(ctx, c, u, current, now)
+	}
 	return v, err
+}
+
+// describeHops has the state of each hop of an update, none without hops.
+func describeHops(u *v1alpha1.ClusterUpdate) []render.HopView {
+	if len(u.Spec.Hops) == 0 {
+		return nil
+	}
+	var out []render.HopView
+	for i, h := range u.Status.Hops {
+		x := render.HopView{Bundle: h.Bundle, Version: h.Version, State: render.HopWaits}
+		switch {
+		case h.FinishedAt != nil:
+			x.State = render.HopDone
+		case h.StartedAt != nil:
+			x.State = render.HopRuns
+		case i == u.Hop() && i > 0:
+			x.State = render.HopNext
+		}
+		out = append(out, x)
+	}
+	return out
 }
 
 // notInNotes removes warnings that the plan itself has as notes of a control-plane node.
 // The status repeats them for users who do not read the plan.
 func notInNotes(warnings []explain.Blocker, p model.Plan) []explain.Blocker {
 	said := map[string]bool{}
-	for _, np := range p.Nodes {
-		said["Node/"+np.Node] = len(np.Notes) > 0
+	for _, hop := range p.Hops() {
+		for _, np := range hop.Nodes {
+			said["Node/"+np.Node] = said["Node/"+np.Node] || len(np.Notes) > 0
+		}
 	}
 	return slices.DeleteFunc(warnings, func(b explain.Blocker) bool {
 		return said[b.Object] && (b.Reason == v1alpha1.ReasonAPIServerUnavailable || b.Reason == v1alpha1.ReasonEtcdQuorum)
@@ -110,12 +135,19 @@ func estimateNodes(ctx context.Context, c client.Reader, p model.Plan) ([]render
 		byName[nus.Items[i].Name] = &nus.Items[i]
 	}
 	var out []render.Estimate
-	for _, n := range p.Nodes {
-		e := render.Estimate{Node: n.Node}
-		if nu := byName[n.Node]; nu != nil {
-			fillEstimate(&e, nu)
+	seen := map[string]bool{}
+	for _, hop := range p.Hops() {
+		for _, n := range hop.Nodes {
+			if seen[n.Node] {
+				continue
+			}
+			seen[n.Node] = true
+			e := render.Estimate{Node: n.Node}
+			if nu := byName[n.Node]; nu != nil {
+				fillEstimate(&e, nu)
+			}
+			out = append(out, e)
 		}
-		out = append(out, e)
 	}
 	return out, nil
 }

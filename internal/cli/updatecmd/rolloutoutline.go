@@ -46,7 +46,7 @@ func rolloutInput(p model.Plan, u *v1alpha1.ClusterUpdate, nodes []corev1.Node, 
 	in := rollout.Input{Plan: p, Nodes: map[string]rollout.Node{}, Now: now, Retry: u.Spec.Retry}
 	for i := range nodes {
 		refs[i] = &nodes[i]
-		n := rolloutfacts.Node(refs[i], string(u.UID))
+		n := rolloutfacts.Node(refs[i], u.RunUID())
 		n.AtTarget = !n.FinishedAt.IsZero() && !n.Started // updated by this update already
 		in.Nodes[n.Name] = n
 	}

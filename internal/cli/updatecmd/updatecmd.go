@@ -28,16 +28,47 @@ func newPause(a *inputs.Access, pause bool) *cobra.Command {
 	if pause {
 		use, short = "pause [UPDATE]", "Pause an update after the current nodes"
 		said = "paused: no further node starts; started nodes finish first"
-		long = "Pause an update: started nodes finish, and no further node starts. To pause a pool, set its\nspec.paused; to keep a single node from starting, use refit hold."
+		long = "Pause an update: started nodes finish, and no further node starts. With --after-hop all nodes\nof the current hop finish, and the next hop does not start. To pause a pool, set its\nspec.paused; to keep a single node from starting, use refit hold."
 	}
-	return &cobra.Command{
+	afterHop := false
+	c := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Change(cmd.Context(), a, args, func(u *v1alpha1.ClusterUpdate) (string, error) {
+				if afterHop {
+					return pauseAfterHop(u)
+				}
 				u.Spec.Paused = pause
+				if !pause {
+					resumeHops(u)
+				}
 				return said, nil
 			})
 		},
+	}
+	if pause {
+		c.Flags().BoolVar(&afterHop, "after-hop", false, "finish the current hop of an update through hops, and start no further one")
+	}
+	return c
+}
+
+// pauseAfterHop lets an update pause when its current hop is done.
+func pauseAfterHop(u *v1alpha1.ClusterUpdate) (string, error) {
+	i := u.Hop()
+	if u.BetweenHops() {
+		i-- // the next one has not started
+	}
+	if i >= len(u.Spec.Hops) {
+		return "", console.UsageError(fmt.Errorf("ClusterUpdate %s has no hop after the current one: refit pause without --after-hop pauses it after the current nodes", u.Name))
+	}
+	u.Spec.PauseAfter = u.Spec.Hops[i]
+	return fmt.Sprintf("pauses after hop %d of %d: the next hop starts after refit resume %s", i+1, len(u.Bundles()), u.Name), nil
+}
+
+// resumeHops ends a pause between hops. A pause after a later hop stays.
+func resumeHops(u *v1alpha1.ClusterUpdate) {
+	if u.BetweenHops() && u.Spec.PauseAfter == u.Spec.Hops[u.Hop()-1] {
+		u.Spec.PauseAfter = ""
 	}
 }
 

@@ -132,6 +132,8 @@ func partOf(u *v1alpha1.ClusterUpdate) (p part, ok bool) {
 	switch {
 	case u.Status.Phase == v1alpha1.PhaseDone:
 		return applied, have == nil || have.State != v1alpha1.ResourcesApplied
+	case u.Status.StartedAt != nil && !u.LastHop():
+		return compared, have == nil // the resources are those of the last hop's bundle
 	case u.Status.StartedAt != nil:
 		return started, have != nil && have.Before > 0 && !have.BeforeApplied
 	}

@@ -21,6 +21,9 @@ func PendingComparison(h *bundle.Header, have *v1alpha1.ResourcesStatus) *model.
 		Message: "the bundle's cluster resources were not compared with the cluster yet"}
 }
 
+// Has reports whether a bundle has cluster resources.
+func Has(h *bundle.Header) bool { return resourcesPayload(h) != nil }
+
 // Idle reports whether a bundle has no resources to change. If no node has to change either,
 // there is nothing to start.
 func Idle(h *bundle.Header, have *v1alpha1.ResourcesStatus) bool {

@@ -49,7 +49,7 @@ func (r *Reconciler) runAction(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	case rollout.Stage:
 		err = r.stage(ctx, a.Node, updateplan.ConfigToBoot(&np))
 	case rollout.Exclude, rollout.Cordon:
-		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: string(u.UID), Attempt: a.Attempt, At: w.now}, u, np, a.Verb)
+		err = r.cordon(ctx, n, rolloutfacts.Mark{UID: u.RunUID(), Attempt: a.Attempt, At: w.now}, u, np, a.Verb)
 	case rollout.DrainNode:
 		r.emitDataLoss(u, a.Node, drains[a.Node])
 		verdicts, err = r.Evictor.Evict(ctx, a.Node, drains[a.Node], u.Spec.Drain)
@@ -69,7 +69,7 @@ func (r *Reconciler) runAction(ctx context.Context, w *rolloutSnapshot, u *v1alp
 
 // emitDataLoss emits one event per node that names the pods whose emptyDir data is lost.
 func (r *Reconciler) emitDataLoss(u *v1alpha1.ClusterUpdate, node string, d drain.Decision) {
-	if lost := d.DataLoss(); len(lost) > 0 && r.isFirstTime(string(u.UID)+" "+node) {
+	if lost := d.DataLoss(); len(lost) > 0 && r.isFirstTime(u.RunUID()+" "+node) {
 		r.event(u, nil, corev1.EventTypeNormal, v1alpha1.ReasonDraining, "Evict", "node "+node+": emptyDir data is lost with pods "+strings.Join(lost, ", "))
 	}
 }
@@ -106,7 +106,7 @@ func (r *Reconciler) returnNode(ctx context.Context, w *rolloutSnapshot, u *v1al
 	var record *rolloutfacts.Record
 	if a.Verb == rollout.ReleaseNode {
 		reason, note = v1alpha1.ReasonUndone, "node "+n.Name+" was rolled back to its previous state and is schedulable again"
-	} else if m := rolloutfacts.MarkOf(n); m != nil && m.UID == string(u.UID) && !m.At.IsZero() {
+	} else if m := rolloutfacts.MarkOf(n); m != nil && m.UID == u.RunUID() && !m.At.IsZero() {
 		record = &rolloutfacts.Record{UID: m.UID, Start: m.At, End: w.now}
 	}
 	if err := r.Cordoner.Release(ctx, n, record); err != nil {
@@ -119,7 +119,7 @@ func (r *Reconciler) returnNode(ctx context.Context, w *rolloutSnapshot, u *v1al
 // permit writes a drained node's share of the plan to NodeUpdate.spec.run, or the order to undo
 // it.
 func (r *Reconciler) permit(ctx context.Context, u *v1alpha1.ClusterUpdate, np model.NodePlan, a rollout.Action) error {
-	run := v1alpha1.NodeRun{Name: u.Name, UID: string(u.UID), Bundle: u.Spec.Bundle, PlanDigest: u.Status.PlanDigest,
+	run := v1alpha1.NodeRun{Name: u.Name, UID: u.RunUID(), Bundle: u.HopBundle(), PlanDigest: u.Status.PlanDigest,
 		Attempt: a.Attempt.Number, Retry: a.Attempt.Retry, Try: a.Attempt.Try, Undo: a.Verb == rollout.Undo, Cause: text.Truncate(a.UndoReason, maxMessage)}
 	for _, s := range np.Steps {
 		if s.By == model.ByAgent {
@@ -142,10 +142,7 @@ func (r *Reconciler) writeRun(ctx context.Context, node string, run *v1alpha1.No
 // releases the node, and waits until the agent has seen that: until then the agent may start
 // the run.
 func (r *Reconciler) releaseOrphans(ctx context.Context, w *rolloutSnapshot) error {
-	alive := map[string]bool{}
-	for i := range w.moves {
-		alive[string(w.moves[i].UID)] = true
-	}
+	alive := w.runUIDs()
 	var errs []error
 	r.poolIndex.refresh(w)
 	for _, i := range r.poolIndex.orphans(alive) {

@@ -28,13 +28,13 @@ import (
 // advanceUpdate continues an update that has started.
 func (r *Reconciler) advanceUpdate(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) (time.Duration, error) {
 	st := r.newStatus(w, u)
-	kept, err := r.Plans.Read(ctx, u)
+	kept, err := r.Plans.ReadHop(ctx, u)
 	if err != nil {
 		st.verdicts = []model.Blocker{{Reason: v1alpha1.ReasonPlanChanged, Message: err.Error(), Fix: "delete this ClusterUpdate and create another: refit plans it anew from what runs"}}
 		st.phase(v1alpha1.PhaseHalted)
 		return whileActive, errors.Join(r.write(ctx, st), err)
 	}
-	if v := clusterresources.PendingBeforeNodes(st.resources); v != nil {
+	if v := clusterresources.PendingBeforeNodes(st.resources); v != nil && u.LastHop() {
 		st.verdicts = []model.Blocker{*v}
 		st.phase(v1alpha1.PhaseUpdating)
 		return whileMoving, r.write(ctx, st)
@@ -88,6 +88,7 @@ func (r *Reconciler) decide(ctx context.Context, w *rolloutSnapshot, u *v1alpha1
 // enterPhaseOf enters the phase that follows from a rollout decision.
 func (s *status) enterPhaseOf(d rollout.Decision) {
 	switch {
+	case d.Finished && s.finishHop():
 	case d.Finished:
 		s.finish(v1alpha1.ReasonUpdated)
 	case d.Halted:
@@ -116,7 +117,7 @@ func (r *Reconciler) emitFailures(w *rolloutSnapshot, u *v1alpha1.ClusterUpdate,
 	for _, v := range d.Blockers {
 		name, ok := strings.CutPrefix(v.Object, "Node/")
 		n, _ := w.node(name)
-		if ok && n != nil && !v.Waiting && failedStages[d.Stages.ByNode(name)] && r.isFirstTime(fmt.Sprintf("%s %s %s %s", u.UID, name, v.Reason, v.Message)) {
+		if ok && n != nil && !v.Waiting && failedStages[d.Stages.ByNode(name)] && r.isFirstTime(fmt.Sprintf("%s %s %s %s", u.RunUID(), name, v.Reason, v.Message)) {
 			r.event(u, n, corev1.EventTypeWarning, v.Reason, "Fail", v.Message)
 		}
 	}
@@ -130,7 +131,7 @@ const maxLive = 16
 // because the watches deliver the others soon enough.
 func (r *Reconciler) rereadMarked(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) error {
 	r.poolIndex.refresh(w)
-	all, first := r.poolIndex.marked(string(u.UID))
+	all, first := r.poolIndex.marked(u.RunUID())
 	if len(all) > maxLive {
 		all = first
 	}
@@ -172,7 +173,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *rolloutSnapshot, st *s
 	for _, nr := range u.Spec.RetryNodes {
 		in.RetryNodes[nr.Name] = nr.Retry
 	}
-	r.planIndex.reset(string(u.UID)+u.Status.PlanDigest, w, plan)
+	r.planIndex.reset(u.RunUID()+u.Status.PlanDigest, w, plan)
 	in.InRow(r.planIndex.row, r.planIndex.places, r.planIndex.boots)
 	started, err := r.refreshPlan(ctx, w, u, plan)
 	if err != nil {
@@ -294,12 +295,12 @@ func (r *Reconciler) observeControlPlane(ctx context.Context, w *rolloutSnapshot
 
 // readNode returns a node's facts from the cached objects.
 func (w *rolloutSnapshot) readNode(u *v1alpha1.ClusterUpdate, np *model.NodePlan, n *corev1.Node, nu *v1alpha1.NodeUpdate) rollout.Node {
-	rn := rolloutfacts.Node(n, string(u.UID))
+	rn := rolloutfacts.Node(n, u.RunUID())
 	rn.NotYet = notYet(*np, w.planNode(n, nu))
 	rn.AtTarget = rn.NotYet == ""
 	rn.Staging = aheadOf(np, nu)
 	if nu != nil {
-		rn.Run = rolloutfacts.Run(nu, string(u.UID), u.Status.PlanDigest)
+		rn.Run = rolloutfacts.Run(nu, u.RunUID(), u.Status.PlanDigest)
 	}
 	// The Node object and the agent's observation may lag behind the run.
 	rn.ReportsOldVersion = rn.Run != nil && rn.Run.State == rollout.RunSucceeded && !rn.AtTarget && rn.Ready && rn.Run.EndedAgo > settleTime

@@ -6,7 +6,11 @@
 // update moves nodes at a time. Only refit's own cordons are removed. A node is done when it
 // was observed at its target, not when its steps have ended.
 //
-// Files: gather.go reads; prepare.go and advance.go call the pure packages (updateplan, gate,
+// An update through hops returns to the gate after each hop; its plan stays the one that was approved.
+//
+// Size: plan, gate and rollout of an update are steps of one reconcile, on one snapshot and its indexes.
+//
+// Files: gather.go reads; hops.go leads from one hop to the next; prepare.go and advance.go call the pure packages (updateplan, gate,
 // rollout, drain); actions.go acts, with package nodedrain for pods; status.go writes the
 // status. Caller: internal/controller.
 package clusterupdates

@@ -33,7 +33,7 @@ func (r *Reconciler) observeExternal(ctx context.Context, w *rolloutSnapshot, u 
 	name, _ := updateplan.ExternalUpdater(*step)
 	call := callOf(u, c, name, w.now)
 	if !call.Failed {
-		answer, err := r.External.Work(ctx, plans.ExternalJob{Node: c.np.Node, Update: string(u.UID), Attempt: call.Attempt, Updater: name, Step: *step})
+		answer, err := r.External.Work(ctx, plans.ExternalJob{Node: c.np.Node, Update: u.RunUID(), Attempt: call.Attempt, Updater: name, Step: *step})
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,8 +39,8 @@ type gateIndex struct {
 	// lists are the nodes' PinLists; edition grows when one of them changes.
 	lists   map[pinListKey]pinnedList
 	edition int
-	// requires is what the bundle asks of nodes, nil without a bundle.
-	requires *updateplan.Requires
+	// requires is what the bundles ask of nodes, hop by hop, none without a bundle.
+	requires []updateplan.Requires
 }
 
 // pinListKey identifies a node's pin list and what the node needs of a bundle.
@@ -56,7 +57,7 @@ type pinnedList struct {
 
 // gateKey is what the facts depend on in addition to the nodes.
 type gateKey struct {
-	h        *bundle.Header
+	bundles  string
 	edition  int
 	rollback bool
 }
@@ -84,25 +85,22 @@ func (r *Reconciler) gateIndexFor(uid types.UID) *gateIndex {
 func (r *Reconciler) dropUnusedGates() { r.gatesBefore, r.gates = r.gates, nil }
 
 // gateNodes returns the gate's facts of all nodes.
-func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header, made *plans.Plan, a *gateIndex) ([]*gate.Node, error) {
-	if err := r.rereadLists(ctx, h, a); err != nil {
+func (r *Reconciler) gateNodes(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, headers []*bundle.Header, made *plans.Plan, a *gateIndex) ([]*gate.Node, error) {
+	if err := r.rereadLists(ctx, headers, a); err != nil {
 		return nil, err
 	}
 	replanned := a.made != made
 	if replanned {
 		a.made, a.moves = made, gatefacts.MovesOf(made.Plan)
 	}
-	if a.requires = nil; u.Spec.Bundle != "" {
-		requires := updateplan.RequiresOf(h.Metadata)
-		requires.Rollback, a.requires = u.Spec.AllowDowngrade, &requires
-	}
-	if a.facts.Under(gateKey{h, a.edition, u.Spec.AllowDowngrade}, w.edition, w.nodes) {
+	a.requires = requiresOf(u, headers)
+	if a.facts.Under(gateKey{strings.Join(u.Bundles()[u.Hop():], " "), a.edition, u.Spec.AllowDowngrade}, w.edition, w.nodes) {
 		a.all = make([]*gate.Node, len(w.nodes))
 	}
 	for i, n := range w.nodes {
 		g, same := a.facts.At(i, n, w.reports[i])
 		if !same || replanned && a.stepsDiffer(*g, n.Name) {
-			fresh, transient, err := r.gateNode(ctx, w, i, h, a)
+			fresh, transient, err := r.gateNode(ctx, w, i, headers, a)
 			if err != nil {
 				a.facts.Forget(i)
 				a.made = nil // the other nodes were not compared with this plan
@@ -127,10 +125,10 @@ func (a *gateIndex) stepsDiffer(g *gate.Node, node string) bool {
 func inPlan(made *plans.Plan, node string) bool { return made.Planned[node] || made.NothingToDo() }
 
 // rereadLists drops all facts if a pin list changed: it may have been created since.
-func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *gateIndex) error {
+func (r *Reconciler) rereadLists(ctx context.Context, headers []*bundle.Header, a *gateIndex) error {
 	changed := false
 	for key, before := range a.lists {
-		now, err := r.pinnedList(ctx, key, h)
+		now, err := r.pinnedList(ctx, key, headers)
 		if err != nil {
 			return err
 		}
@@ -144,24 +142,35 @@ func (r *Reconciler) rereadLists(ctx context.Context, h *bundle.Header, a *gateI
 
 // gateNode returns the gate's facts of the i-th node; transient is true if they hold only at
 // this moment and must not be cached.
-func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, h *bundle.Header, a *gateIndex) (g *gate.Node, transient bool, err error) {
+func (r *Reconciler) gateNode(ctx context.Context, w *rolloutSnapshot, i int, headers []*bundle.Header, a *gateIndex) (g *gate.Node, transient bool, err error) {
 	n, nu := w.nodes[i], w.reports[i]
 	g = &gate.Node{Name: n.Name, ControlPlane: controlPlane(n), Ready: ready(n), InPlan: inPlan(a.made, n.Name), Planned: a.made.Planned[n.Name], Busy: busyWith(n, nu),
 		Misfits: a.misfits(n, nu)}
 	if nu != nil {
-		if err := r.addReport(ctx, w, g, n, nu, h, a); err != nil {
+		if err := r.addReport(ctx, w, g, n, nu, headers, a); err != nil {
 			return nil, false, err
 		}
 	}
 	return g, a.moves.Node(g, n, nu, w.now), nil
 }
 
-// misfits returns what of a node the bundle is not made for.
-func (a *gateIndex) misfits(n *corev1.Node, nu *v1alpha1.NodeUpdate) []model.Blocker {
-	if a.requires == nil {
+// requiresOf is what the bundles of an update ask of nodes.
+func requiresOf(u *v1alpha1.ClusterUpdate, headers []*bundle.Header) []updateplan.Requires {
+	if u.Spec.Bundle == "" {
 		return nil
 	}
-	return a.requires.Misfits(rolloutfacts.FitNode(n, nu))
+	var out []updateplan.Requires
+	for _, h := range headers {
+		x := updateplan.RequiresOf(h.Metadata)
+		x.Rollback = u.Spec.AllowDowngrade
+		out = append(out, x)
+	}
+	return out
+}
+
+// misfits returns what of a node the bundles are not made for.
+func (a *gateIndex) misfits(n *corev1.Node, nu *v1alpha1.NodeUpdate) []model.Blocker {
+	return updateplan.MisfitsOfHops(a.requires, rolloutfacts.FitNode(n, nu))
 }
 
 // busyWith names the update or track that a node runs steps for or is marked by, empty if none.
@@ -181,7 +190,7 @@ func busyWith(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
 }
 
 // addReport adds what a node's agent reports.
-func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, h *bundle.Header, a *gateIndex) error {
+func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.Node, n *corev1.Node, nu *v1alpha1.NodeUpdate, headers []*bundle.Header, a *gateIndex) error {
 	if x := nu.Status.Agent; x != nil {
 		g.AgentKnown, g.Agent = true, gate.AgentInfo{Version: x.Version, Updaters: x.Updaters, Formats: x.Formats}
 	}
@@ -191,7 +200,7 @@ func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.
 	list, known := a.lists[key]
 	if !known {
 		var err error
-		if list, err = r.pinnedList(ctx, key, h); err != nil {
+		if list, err = r.pinnedList(ctx, key, headers); err != nil {
 			return err
 		}
 		if a.lists == nil {
@@ -213,13 +222,14 @@ func (r *Reconciler) addReport(ctx context.Context, w *rolloutSnapshot, g *gate.
 	return nil
 }
 
-func (r *Reconciler) pinnedList(ctx context.Context, key pinListKey, h *bundle.Header) (pinnedList, error) {
+func (r *Reconciler) pinnedList(ctx context.Context, key pinListKey, headers []*bundle.Header) (pinnedList, error) {
 	list, err := r.holdList(ctx, key.hold)
 	if err != nil {
 		return pinnedList{}, err
 	}
 	bundled, _ := list.CountImages() // updates do not wait for images that come from a registry
-	return pinnedList{pin.Covers(list, h, key.needs), bundled, len(list.Payloads)}, nil
+	covers := !slices.ContainsFunc(headers, func(h *bundle.Header) bool { return !pin.Covers(list, h, key.needs) })
+	return pinnedList{covers, bundled, len(list.Payloads)}, nil
 }
 
 // holdList reads a pin list; a missing one is empty.

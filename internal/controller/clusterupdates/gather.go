@@ -123,10 +123,10 @@ func platform(n *corev1.Node) string {
 }
 
 // planInput gathers the planner's input, except for the nodes.
-func (r *Reconciler) planInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header) (updateplan.Input, error) {
-	m := h.Metadata
+func (r *Reconciler) planInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, headers []*bundle.Header) (updateplan.Input, error) {
+	h := headers[0]
 	in := updateplan.Input{AllowDowngrade: u.Spec.AllowDowngrade, LastDone: w.lastDone(), Only: u.Spec.Nodes,
-		Target: model.Target{Bundle: h.Digest, Name: m.Name, Version: m.Version, Kubernetes: m.KubernetesVersion}}
+		Target: targetOf(h), Then: hopsOf(headers), WorkersAtEnd: u.Spec.Workers == v1alpha1.WorkersLastHop}
 	if err := r.readKubeadmConfig(ctx, &in); err != nil {
 		return in, err
 	}

@@ -1,14 +1,13 @@
 package clusterupdates
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
@@ -27,11 +26,11 @@ import (
 // the gate is open. other is the name of another update that has started.
 func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, other string) (started bool, err error) {
 	st := r.newStatus(w, u)
-	h, err := w.header(u.Spec.Bundle)
+	headers, unread, err := w.headersOf(u)
 	if err != nil {
-		return false, r.prepareLater(ctx, w, st, err)
+		return false, r.prepareLater(ctx, w, st, unread, err)
 	}
-	in, err := r.planInput(ctx, w, u, h)
+	in, err := r.planInput(ctx, w, u, headers)
 	if err != nil {
 		return false, err
 	}
@@ -40,16 +39,17 @@ func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha
 		return false, err
 	}
 	made := r.maker.Make(string(u.UID), in, nodes)
-	if err := r.storePlan(ctx, st, h, made); err != nil {
+	if err := r.storePlan(ctx, st, headers, made); err != nil {
 		return false, err
 	}
 	rollIn := r.newRolloutInput(w, made.Plan)
-	gateIn, err := r.gateInput(ctx, w, u, h, made, other, rollIn.Pools)
+	gateIn, err := r.gateInput(ctx, w, st, headers, made, other, rollIn.Pools)
 	if err != nil {
 		return false, err
 	}
 	res := r.gateIndexFor(u.UID).decide(gateIn)
-	st.verdicts, st.warnings, st.gate = res.Blockers, res.Warnings, &res
+	st.verdicts = slices.Concat(st.verdicts, betweenHops(u), unfitHops(headers), res.Blockers)
+	st.warnings, st.gate = res.Warnings, &res
 	gatefacts.Answers(u, res, &st.out)
 	predicted, err := r.predictProblems(ctx, w, rollIn)
 	if err != nil {
@@ -57,26 +57,28 @@ func (r *Reconciler) prepare(ctx context.Context, w *rolloutSnapshot, u *v1alpha
 	}
 	st.verdicts = append(st.verdicts, rollout.ExhaustedBudgets(rollIn)...)
 	st.warnings = slices.Concat(st.warnings, predicted, clusterresources.PredictProblems(st.resources))
-	if err := r.addUnplanned(ctx, st, h, made); err != nil {
+	last := headers[len(headers)-1]
+	if err := r.addUnplanned(ctx, st, last, made); err != nil {
 		return false, err
 	}
-	started = st.setPhase(u, made.NothingToDo() && clusterresources.Idle(h, st.resources))
+	started = st.setPhase(u, made.NothingToDo() && clusterresources.Idle(last, st.resources))
+	run := u.RunUID()
 	if err := r.write(ctx, st); err != nil {
 		return false, err
 	}
 	if started {
-		r.rememberStarted(u.UID)
+		r.rememberStarted(types.UID(run))
 	}
 	return started, nil
 }
 
-// prepareLater writes the status of an update whose bundle has no header, by the error of reading it.
-// A controller that has just started reads it again: the status of a planned update stays until then.
-func (r *Reconciler) prepareLater(ctx context.Context, w *rolloutSnapshot, st *status, err error) error {
+// prepareLater writes the status of an update with a bundle that has no header, by the error of reading
+// it. A controller that has just started reads it again: the status of a planned update stays until then.
+func (r *Reconciler) prepareLater(ctx context.Context, w *rolloutSnapshot, st *status, digest string, err error) error {
 	if errors.Is(err, bundlefiles.ErrPending) && st.u.Status.Plan != "" && st.u.Status.ObservedGeneration == st.u.Generation {
 		return nil
 	}
-	st.verdicts = []model.Blocker{w.noHeader(st.u, err)}
+	st.verdicts = []model.Blocker{w.noHeader(digest, err)}
 	st.phase(pick(st.verdicts[0].Waiting, v1alpha1.PhasePlanning, v1alpha1.PhaseBlocked))
 	return r.write(ctx, st)
 }
@@ -118,7 +120,7 @@ func (s *status) setPhase(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started 
 		s.phase(v1alpha1.PhaseBlocked)
 	case len(s.verdicts) > 0:
 		s.phase(v1alpha1.PhasePreparing)
-	case nothingToDo:
+	case nothingToDo && !u.BetweenHops():
 		s.finish(v1alpha1.ReasonNothingToDo)
 	case u.Spec.Start != v1alpha1.StartImmediate:
 		s.phase(v1alpha1.PhaseReady)
@@ -126,31 +128,17 @@ func (s *status) setPhase(u *v1alpha1.ClusterUpdate, nothingToDo bool) (started 
 			Fix: "`refit apply` (set spec.start to Immediate and spec.planDigest to " + s.out.PlanDigest + ")"}}
 	default:
 		s.phase(v1alpha1.PhaseUpdating)
-		now := metav1.NewTime(s.now)
-		s.out.StartedAt = &now
+		s.startHop()
 		return true
 	}
 	return false
-}
-
-// storePlan stores the plan and names it in the status.
-func (r *Reconciler) storePlan(ctx context.Context, st *status, h *bundle.Header, made *plans.Plan) error {
-	name, err := r.Plans.Write(ctx, made.Plan, made.Digest)
-	if err != nil {
-		return err
-	}
-	st.out.Plan, st.out.PlanDigest, st.out.Version = name, made.Digest, cmp.Or(h.Metadata.Version, nodeConfigTarget)
-	st.out.NodesTotal, st.out.NodesDone, st.out.NodesFailed = int32(len(made.Plan.Nodes)), 0, 0
-	st.out.Progress = fmt.Sprintf("0/%d", len(made.Plan.Nodes))
-	return nil
 }
 
 // nodeConfigTarget is the target shown for an update without a bundle.
 const nodeConfigTarget = "their configuration"
 
 // noHeader returns why the bundle's header is not available.
-func (w *rolloutSnapshot) noHeader(u *v1alpha1.ClusterUpdate, err error) model.Blocker {
-	d := u.Spec.Bundle
+func (w *rolloutSnapshot) noHeader(d string, err error) model.Blocker {
 	b := w.bundle(d)
 	v := model.Blocker{Reason: v1alpha1.ReasonCopying, Object: "Bundle/" + d, Waiting: true, Message: "no node has read bundle " + d + " yet"}
 	switch {
@@ -197,20 +185,14 @@ func notApproved(b *v1alpha1.Bundle) *model.Blocker {
 }
 
 // gateInput gathers the gate's input.
-func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, h *bundle.Header, out *plans.Plan, other string, pools map[string]rollout.Pool) (gate.Input, error) {
+func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, st *status, headers []*bundle.Header, out *plans.Plan, other string, pools map[string]rollout.Pool) (gate.Input, error) {
+	u := st.u
 	in := gate.Input{Now: w.now, Bundle: u.Spec.Bundle, PlanBlockers: out.Blockers, PlanWarnings: out.Warnings,
-		PlanDigest: out.Digest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
-	if in.Approved = u.Spec.Bundle == ""; in.Approved {
-		// the plan's digest approves the nodes' configurations
-	} else if b := w.bundle(u.Spec.Bundle); b != nil {
-		in.Approved = meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved)
-		if !in.Approved {
-			in.Approval = notApproved(b)
-		}
-	}
+		PlanDigest: st.out.PlanDigest, ApprovedPlan: u.Spec.PlanDigest, Running: other}
+	w.addApproval(u, &in)
 	a := r.gateIndexFor(u.UID)
 	var err error
-	if in.Nodes, err = r.gateNodes(ctx, w, u, h, out, a); err != nil {
+	if in.Nodes, err = r.gateNodes(ctx, w, u, headers, out, a); err != nil {
 		return in, err
 	}
 	budgets := map[string]int{}
@@ -219,4 +201,22 @@ func (r *Reconciler) gateInput(ctx context.Context, w *rolloutSnapshot, u *v1alp
 	}
 	r.Gate.Fill(ctx, gatefacts.Snapshot{Now: w.now, Nodes: w.nodes, Moves: a.moves, Pools: w.pools, Budgets: budgets}, u, &in)
 	return in, nil
+}
+
+// addApproval adds whether the bundles of all hops that are left are approved.
+func (w *rolloutSnapshot) addApproval(u *v1alpha1.ClusterUpdate, in *gate.Input) {
+	if in.Approved = true; u.Spec.Bundle == "" {
+		return // the plan's digest approves the nodes' configurations
+	}
+	for _, d := range u.Bundles()[u.Hop():] {
+		b := w.bundle(d)
+		if b != nil && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionApproved) {
+			continue
+		}
+		in.Approved, in.Bundle = false, d
+		if b != nil {
+			in.Approval = notApproved(b)
+		}
+		return
+	}
 }

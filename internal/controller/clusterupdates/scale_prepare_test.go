@@ -150,7 +150,8 @@ func BenchmarkPrepare30000(b *testing.B) {
 func decided(t interface{ Fatal(...any) }, r *Reconciler, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate) (gate.Result, string) {
 	ctx := context.Background()
 	h, _ := w.header("")
-	in, err := r.planInput(ctx, w, u, h)
+	headers := []*bundle.Header{h}
+	in, err := r.planInput(ctx, w, u, headers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,9 @@ func decided(t interface{ Fatal(...any) }, r *Reconciler, w *rolloutSnapshot, u 
 		t.Fatal(err)
 	}
 	made := r.maker.Make(string(u.UID), in, nodes)
-	gin, err := r.gateInput(ctx, w, u, h, made, "", r.newRolloutInput(w, made.Plan).Pools)
+	st := r.newStatus(w, u)
+	st.out.PlanDigest = made.Digest
+	gin, err := r.gateInput(ctx, w, st, headers, made, "", r.newRolloutInput(w, made.Plan).Pools)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -248,7 +248,7 @@ func (w *rolloutSnapshot) target() string {
 	var digest string
 	for i := range w.moves {
 		if w.moves[i].Status.StartedAt != nil && w.moves[i].Spec.Bundle != "" {
-			digest = w.moves[i].Spec.Bundle
+			digest = w.moves[i].HopBundle()
 			if w.moves[i].Status.Phase != v1alpha1.PhaseDone {
 				break
 			}

@@ -76,8 +76,8 @@ type Reconciler struct {
 	clock steadyClock
 
 	mu sync.Mutex
-	// started are updates whose start was written and may not be in the cache yet. It is
-	// only a reason to wait.
+	// started are updates, or further hops of them, whose start was written and may not be in
+	// the cache yet. It is only a reason to wait.
 	started map[types.UID]bool
 	// downtimeBefore is what an earlier process measured for the update.
 	downtimeBefore earlierDowntime
@@ -183,10 +183,10 @@ func (r *Reconciler) dropUnusedPlans(started bool) {
 
 // reconcileOne continues one update.
 func (r *Reconciler) reconcileOne(ctx context.Context, w *rolloutSnapshot, u *v1alpha1.ClusterUpdate, running *string) (time.Duration, error) {
-	if u.Status.StartedAt != nil {
+	if u.Status.StartedAt != nil && !u.BetweenHops() {
 		return r.advanceUpdate(ctx, w, u)
 	}
-	if r.wasStarted(u.UID) {
+	if r.wasStarted(types.UID(u.RunUID())) {
 		return whileDraining, nil // the cache does not show the start yet
 	}
 	other := *running

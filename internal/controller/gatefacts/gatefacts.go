@@ -12,6 +12,7 @@
 package gatefacts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	markUnobservedControlPlanes(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second
 	rules := clusterfacts.RulesOf(u.Spec.Drain).Among(slices.Clone(w.Nodes)) // the survey runs in the background, the caller changes its list
-	key := fmt.Sprintf("%d %s", u.Generation, in.PlanDigest)
+	key := fmt.Sprintf("%d %s %s", u.Generation, in.PlanDigest, u.HopBundle())
 	all, err := g.looks.forUpdate(u.UID).get(ctx, w.Now, max(lookEvery, stretch), key, func(ctx context.Context) (survey, error) {
 		return surveyOf(ctx, g.Live, w.Moves.drained, rules)
 	})
@@ -209,18 +210,27 @@ type Moves struct {
 	pools map[string]bool
 	// workers of each pool.
 	workers map[string]int
-	// snapshots are the control-plane nodes that kubeadm moves: a snapshot of their
-	// etcd is taken first.
-	snapshots map[string]bool
+	// snapshots count, for the control-plane nodes that kubeadm moves, in how many hops: a
+	// snapshot of their etcd is taken first.
+	snapshots map[string]int
 	// booting are the nodes of each pool that boot another OS image.
 	booting map[string][]string
 	// arguments are the dangerous kernel arguments that it adds, each once for a pool.
 	arguments []gate.Argument
 }
 
-// MovesOf a plan.
+// MovesOf a plan, in all its hops. Its target is that of the last one: what would stop a later
+// hop is to be known before the first.
 func MovesOf(p model.Plan) *Moves {
-	m := &Moves{target: p.Target.Kubernetes, needs: needsOf(p), drained: map[string]bool{}, snapshots: map[string]bool{}, pools: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
+	m := &Moves{needs: needsOf(p), drained: map[string]bool{}, snapshots: map[string]int{}, pools: map[string]bool{}, workers: map[string]int{}, booting: map[string][]string{}}
+	for _, hop := range p.Hops() {
+		m.addHop(&hop)
+	}
+	return m
+}
+
+func (m *Moves) addHop(p *model.Plan) {
+	m.target = cmp.Or(p.Target.Kubernetes, m.target)
 	for i := range p.Nodes {
 		np := &p.Nodes[i]
 		m.pools[np.Pool] = true
@@ -232,7 +242,7 @@ func MovesOf(p model.Plan) *Moves {
 		m.addArguments(np)
 		for j := range np.Steps {
 			if np.Steps[j].Updater == "kubeadm" && np.Role == model.RoleControlPlane {
-				m.snapshots[np.Node] = true
+				m.snapshots[np.Node]++
 			}
 			if bootsImage(&np.Steps[j]) {
 				m.booting[np.Pool] = append(m.booting[np.Pool], np.Node)
@@ -242,7 +252,6 @@ func MovesOf(p model.Plan) *Moves {
 			}
 		}
 	}
-	return m
 }
 
 // bootsImage: a step that changes kernel arguments alone fetches nothing.
@@ -277,14 +286,17 @@ func heartbeatSkew(g *gate.Node, nu *v1alpha1.NodeUpdate, now time.Time) (ahead 
 	return g.SkewKnown
 }
 
-func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth, snapshot bool) {
+// keptSnapshots is of how many runs a node keeps the snapshots: the last one, and that which runs.
+const keptSnapshots = 2
+
+func healthFacts(g *gate.Node, h *v1alpha1.NodeHealth, snapshots int) {
 	for _, c := range h.Certificates {
 		g.Certificates = append(g.Certificates, gate.Certificate{Name: c.Name, NotAfter: c.NotAfter.Time})
 	}
 	if e := h.Etcd; e != nil {
 		g.Etcd = &gate.Etcd{Healthy: e.Healthy, Message: e.Message, Size: e.SizeBytes, InUse: e.InUseBytes, Quota: e.QuotaBytes}
-		if snapshot && e.SizeBytes > 0 {
-			g.Snapshot = model.EtcdSnapshotSpace(e.SizeBytes)
+		if e.SizeBytes > 0 {
+			g.Snapshot = model.EtcdSnapshotSpace(e.SizeBytes) * int64(min(snapshots, keptSnapshots))
 		}
 	}
 	if s := h.ClockSkewSeconds; s != nil {

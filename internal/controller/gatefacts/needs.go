@@ -11,6 +11,7 @@ import (
 
 // needsOf are what a plan asks of each node's agent; nodes with the same steps share one.
 func needsOf(p model.Plan) map[string]*gate.Needs {
+	p, later := inOneHop(p)
 	out, known := make(map[string]*gate.Needs, len(p.Nodes)), map[string]*gate.Needs{}
 	for i := range p.Nodes {
 		n := gate.Needs{Refit: componentversion.Refit(), Formats: []string{model.PinSetVersion, model.PlanVersion}}
@@ -25,6 +26,9 @@ func needsOf(p model.Plan) map[string]*gate.Needs {
 		if slices.ContainsFunc(p.Nodes[i].Steps, hasUndoDeadline) {
 			n.Formats = append(n.Formats, model.UndoDeadlineVersion)
 		}
+		if later[p.Nodes[i].Node] {
+			n.Formats = append(n.Formats, model.HopsVersion)
+		}
 		if len(n.Updaters) == 0 {
 			continue // its agent runs nothing
 		}
@@ -35,6 +39,29 @@ func needsOf(p model.Plan) map[string]*gate.Needs {
 		out[p.Nodes[i].Node] = known[key]
 	}
 	return out
+}
+
+// inOneHop is a plan in which each node has its steps of all hops; later are the nodes with
+// steps in another hop than the first.
+func inOneHop(p model.Plan) (all model.Plan, later map[string]bool) {
+	if len(p.Then) == 0 {
+		return p, nil
+	}
+	later = map[string]bool{}
+	at := map[string]int{}
+	for i, hop := range p.Hops() {
+		for _, np := range hop.Nodes {
+			k, known := at[np.Node]
+			if !known {
+				k = len(all.Nodes)
+				at[np.Node] = k
+				all.Nodes = append(all.Nodes, model.NodePlan{Node: np.Node})
+			}
+			all.Nodes[k].Steps = append(all.Nodes[k].Steps, np.Steps...)
+			later[np.Node] = later[np.Node] || i > 0
+		}
+	}
+	return all, later
 }
 
 func hasUndoDeadline(s model.Step) bool { return s.Params[model.ParamUndoDeadline] != "" }

@@ -133,7 +133,9 @@ func (r *Reconciler) gather(ctx context.Context) (Input, error) {
 	}
 	for i := range moves.Items {
 		if running(&moves.Items[i]) {
-			in.Running[string(moves.Items[i].UID)] = true
+			for _, uid := range moves.Items[i].RunUIDs() {
+				in.Running[uid] = true
+			}
 		}
 	}
 	if in.Nodes, err = r.nodes(ctx, nodes, in.Running); err != nil {

@@ -84,8 +84,10 @@ func (w *fleetSnapshot) headersWanted(approvals map[string]approval) map[string]
 	for _, s := range w.sets {
 		out[s.Spec.Bundle] = true
 	}
-	for _, m := range w.moves {
-		out[m.Spec.Bundle] = true
+	for i := range w.moves {
+		for _, d := range w.moves[i].Bundles() {
+			out[d] = true
+		}
 	}
 	return out
 }

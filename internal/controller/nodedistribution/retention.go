@@ -68,18 +68,27 @@ func olderThan(digest string, all map[string]*v1alpha1.BundleStatus) map[string]
 
 // countUpdate adds what an update says of a bundle.
 func countUpdate(b *pin.ApprovedBundle, m *v1alpha1.ClusterUpdate) {
-	switch {
-	case m.Spec.Bundle != b.Digest:
+	switch at := slices.Index(m.Bundles(), b.Digest); {
+	case at < 0:
 	case m.Status.Phase != v1alpha1.PhaseDone || m.Status.FinishedAt == nil:
 		b.Update = m.Name
 	case len(m.Spec.Nodes) > 0:
 		b.SomeDone = latest(b.SomeDone, m.Status.FinishedAt.Time)
 	default:
-		if b.FirstDone.IsZero() || m.Status.FinishedAt.Time.Before(b.FirstDone) {
-			b.FirstDone = m.Status.FinishedAt.Time
+		end := hopEnd(m, at)
+		if b.FirstDone.IsZero() || end.Before(b.FirstDone) {
+			b.FirstDone = end
 		}
-		b.LastDone = latest(b.LastDone, m.Status.FinishedAt.Time)
+		b.LastDone = latest(b.LastDone, end)
 	}
+}
+
+// hopEnd is when a hop of an update that is done was done.
+func hopEnd(m *v1alpha1.ClusterUpdate, at int) time.Time {
+	if at < len(m.Spec.Hops) && at < len(m.Status.Hops) && m.Status.Hops[at].FinishedAt != nil {
+		return m.Status.Hops[at].FinishedAt.Time
+	}
+	return m.Status.FinishedAt.Time
 }
 
 func latest(a, b time.Time) time.Time {

@@ -67,7 +67,9 @@ func (w *fleetSnapshot) keptBundles(approved []string, last *v1alpha1.ClusterUpd
 	}
 	for i := range w.moves {
 		if m := &w.moves[i]; m.Status.Phase != v1alpha1.PhaseDone {
-			keep[m.Spec.Bundle] = true
+			for _, d := range m.Bundles() {
+				keep[d] = true
+			}
 		}
 	}
 	if last != nil {
@@ -92,8 +94,9 @@ func (w *fleetSnapshot) revoked(digest string) bool {
 }
 
 func (w *fleetSnapshot) everRan(digest string) bool {
-	for _, m := range w.moves {
-		if m.Spec.Bundle == digest && m.Status.StartedAt != nil {
+	for i := range w.moves {
+		m := &w.moves[i]
+		if at := slices.Index(m.Bundles(), digest); at >= 0 && at <= m.Hop() && m.Status.StartedAt != nil {
 			return true
 		}
 	}

@@ -36,7 +36,9 @@ func (w *fleetSnapshot) order(approvals map[string]approval) []string {
 	return out
 }
 
-// wantedByMoves: what moves nodes now, then what is to move them, the newest first.
+// wantedByMoves: what moves nodes now, then what is to move them, the newest first. The bundles of
+// an update are those of its current hop and of the hops to come, then those of the hops that are
+// done: the nodes run the last of them.
 func (w *fleetSnapshot) wantedByMoves() []string {
 	moves := slices.Clone(w.moves)
 	sort.SliceStable(moves, func(i, j int) bool { return moves[j].CreationTimestamp.Before(&moves[i].CreationTimestamp) })
@@ -44,7 +46,11 @@ func (w *fleetSnapshot) wantedByMoves() []string {
 	for _, started := range []bool{true, false} {
 		for i := range moves {
 			if m := &moves[i]; m.Status.Phase != v1alpha1.PhaseDone && (m.Status.StartedAt != nil) == started && planned(m) {
-				out = append(out, m.Spec.Bundle)
+				all, at := m.Bundles(), m.Hop()
+				out = append(out, all[at:]...)
+				for _, d := range slices.Backward(all[:at]) {
+					out = append(out, d)
+				}
 			}
 		}
 	}

@@ -14,7 +14,7 @@ type Plan struct {
 	updateplan.Outcome
 	// Digest of the plan.
 	Digest string
-	// Planned are the nodes of the plan.
+	// Planned are the nodes of the plan, in any hop.
 	Planned map[string]bool
 
 	in    updateplan.Input
@@ -45,8 +45,10 @@ func (m *Maker) Make(uid string, in updateplan.Input, nodes []*updateplan.Node) 
 	}
 	made.Outcome = updateplan.Make(in)
 	made.Digest = made.Plan.Digest()
-	for i := range made.Plan.Nodes {
-		made.Planned[made.Plan.Nodes[i].Node] = true
+	for _, hop := range made.Plan.Hops() {
+		for i := range hop.Nodes {
+			made.Planned[hop.Nodes[i].Node] = true
+		}
 	}
 	if m.made == nil || len(m.made) >= remembered {
 		m.made = map[string]*Plan{}

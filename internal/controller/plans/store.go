@@ -20,9 +20,10 @@ type Store struct {
 	Live   client.Reader
 
 	mu sync.Mutex
-	// read is the plan that was read last, written the one that was written last.
-	read    *StoredPlan
-	written names
+	// read is the plan that was read last, hop the hop of it, written the plan that was
+	// written last.
+	read, hop *StoredPlan
+	written   names
 }
 
 // names of the Contents of a plan.
@@ -36,6 +37,19 @@ type StoredPlan struct {
 	model.Plan
 	name, digest string
 	at           map[string]int
+}
+
+// hopOf is the share of one hop of a plan, which the digest of the whole plan covers.
+func (k *StoredPlan) hopOf(bundle string) (*StoredPlan, error) {
+	hop, ok := k.Hop(bundle)
+	if !ok {
+		return nil, fmt.Errorf("the plan %s has no hop to bundle %s", k.digest, bundle)
+	}
+	out := &StoredPlan{Plan: hop, name: k.name, digest: k.digest, at: make(map[string]int, len(hop.Nodes))}
+	for i := range hop.Nodes {
+		out.at[hop.Nodes[i].Node] = i
+	}
+	return out, nil
 }
 
 // ForNode is a node's share; ok is false if the plan does not move it.
@@ -100,10 +114,31 @@ func (s *Store) createContent(ctx context.Context, text string) (name string, er
 	return name, nil
 }
 
+// ReadHop reads the current hop of an update's plan.
+func (s *Store) ReadHop(ctx context.Context, u *v1alpha1.ClusterUpdate) (*StoredPlan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, err := s.readPlan(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	bundle := u.HopBundle()
+	if s.hop == nil || s.hop.name != k.name || s.hop.digest != k.digest || s.hop.Target.Bundle != bundle {
+		if s.hop, err = k.hopOf(bundle); err != nil {
+			return nil, fmt.Errorf("read the plan of ClusterUpdate %s: %w", u.Name, err)
+		}
+	}
+	return s.hop, nil
+}
+
 // Read reads the plan of an update; its digest must be the one in the status.
 func (s *Store) Read(ctx context.Context, u *v1alpha1.ClusterUpdate) (*StoredPlan, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.readPlan(ctx, u)
+}
+
+func (s *Store) readPlan(ctx context.Context, u *v1alpha1.ClusterUpdate) (*StoredPlan, error) {
 	name, digest := u.Status.Plan, u.Status.PlanDigest
 	if s.read != nil && s.read.name == name && s.read.digest == digest {
 		return s.read, nil

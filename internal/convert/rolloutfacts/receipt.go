@@ -51,16 +51,27 @@ func ReceiptFacts(u *v1alpha1.ClusterUpdate, plan *model.Plan, nodes []corev1.No
 		}
 	}
 	if plan != nil {
-		f.Bundle.Name, f.Bundle.Version, f.To = plan.Target.Name, plan.Target.Version, plan.Target.Kubernetes
-		for i := range plan.Nodes {
-			f.From = append(f.From, plan.Nodes[i].From)
-		}
+		addPlan(&f, plan)
 	}
 	for i := range nodes {
 		f.Kubelets = append(f.Kubelets, nodes[i].Status.NodeInfo.KubeletVersion)
 	}
 	f.Failed = failedNodes(u, nus)
 	return f
+}
+
+// addPlan adds where a plan leads to in its last hop, and from where each node starts.
+func addPlan(f *explain.ReceiptFacts, plan *model.Plan) {
+	seen := map[string]bool{}
+	for _, hop := range plan.Hops() {
+		f.Bundle.Name, f.Bundle.Version, f.To = hop.Target.Name, hop.Target.Version, hop.Target.Kubernetes
+		for i := range hop.Nodes {
+			if n := &hop.Nodes[i]; !seen[n.Node] {
+				seen[n.Node] = true
+				f.From = append(f.From, n.From)
+			}
+		}
+	}
 }
 
 // failureReasons are the words of nodes that failed without a failed step of their own.
@@ -99,7 +110,7 @@ func nodeReasons(all []v1alpha1.Blocker) map[string]string {
 // status of the update, if it is there.
 func failedNode(u *v1alpha1.ClusterUpdate, nu *v1alpha1.NodeUpdate, blocker string) (explain.FailedNode, bool) {
 	n := explain.FailedNode{Node: nu.Name, Reason: blocker}
-	run := Run(nu, string(u.UID), u.Status.PlanDigest)
+	run := Run(nu, u.RunUID(), u.Status.PlanDigest)
 	switch {
 	case blocker == v1alpha1.ReasonRetrying:
 		return n, false

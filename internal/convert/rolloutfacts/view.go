@@ -131,6 +131,12 @@ func statusUpdate(u *v1alpha1.ClusterUpdate) *explain.Update {
 		Done: int(s.NodesDone), Total: int(s.NodesTotal), Failed: int(s.NodesFailed), Current: s.Current,
 		BlockerCount: int(s.BlockerCount), Blockers: Blockers(s.Blockers), Warnings: Blockers(s.Warnings),
 	}
+	if at := u.Hop(); len(u.Spec.Hops) > 0 {
+		out.Hop, out.Hops, out.BetweenHops = at+1, len(u.Bundles()), u.BetweenHops()
+		if at < len(s.Hops) {
+			out.HopVersion = s.Hops[at].Version
+		}
+	}
 	if s.StartedAt != nil {
 		out.StartedAt = s.StartedAt.Time
 	}

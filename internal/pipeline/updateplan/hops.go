@@ -1,7 +1,6 @@
 package updateplan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -13,25 +12,6 @@ import (
 type Hop struct {
 	Target   model.Target
 	Payloads []Payload
-}
-
-// Make plans the move of a cluster to its target, and through it to those of in.Then. Each
-// hop is planned for the nodes as the hops before it leave them.
-func Make(in Input) Outcome {
-	hops := append([]Hop{{in.Target, in.Payloads}}, in.Then...)
-	out := Outcome{}
-	for i, h := range hops {
-		in.Target, in.Payloads, in.Then = h.Target, h.Payloads, nil
-		in.controlPlaneOnly = in.WorkersAtEnd && i < len(hops)-1
-		got := makeHop(in)
-		if i == 0 {
-			out = got
-		} else {
-			out.addHop(fmt.Sprintf("hop %d, to %s: ", i+1, h.Target.Version), got)
-		}
-		in = in.after(got.Plan)
-	}
-	return out
 }
 
 // addHop adds a further hop. A warning that an earlier hop has about the same object is not

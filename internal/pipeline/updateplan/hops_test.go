@@ -63,7 +63,7 @@ func TestHopsThatMustNotRun(t *testing.T) {
 	}
 }
 
-// A warning about a node that is left alone is said once, not once for each hop.
+// The plan warns once of a node that is left alone, not once for each hop.
 func TestWarningsAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	o := Make(input(func(in *Input) { in.Then, in.Pools = []Hop{then137}, pools("all", 0) }, cp("c1", old, "all"), worker("w1", old)))
@@ -120,9 +120,8 @@ func hopping() *rapid.Generator[Input] {
 	})
 }
 
-// Whatever the hops are: a plan without a blocker moves each control plane by at most one minor
-// version in a hop, and at no moment is a kubelet newer than an API server or more than three
-// minor versions older. Each hop is what refit would plan when the hops before it are done, so the
+// A plan without a blocker moves each control plane by at most one minor version in a hop. At no
+// moment is a kubelet newer than an API server, or more than three minor versions older. Each hop is what refit would plan when the hops before it are done, so the
 // approved plan is the one that runs.
 func TestHopsKeepTheSkew(t *testing.T) {
 	planned := 0
@@ -211,7 +210,7 @@ func TestABundleFitsThroughHops(t *testing.T) {
 }
 
 // A constraint on Kubernetes is about the version that the hop before brings; one on the platform
-// is said once.
+// appears once.
 func TestMisfitsOfHops(t *testing.T) {
 	t.Parallel()
 	n := FitNode{Name: "n1", Kubelet: "v1.34.1", ControlPlaneVersion: "v1.34.1", Platform: "linux/arm64"}

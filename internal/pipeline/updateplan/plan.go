@@ -9,6 +9,25 @@ import (
 	"github.com/refit-dev/refit/internal/model"
 )
 
+// Make plans the move of a cluster to its target, and through it to those of in.Then. Each
+// hop is planned for the nodes as the hops before it leave them.
+func Make(in Input) Outcome {
+	hops := append([]Hop{{in.Target, in.Payloads}}, in.Then...)
+	out := Outcome{}
+	for i, h := range hops {
+		in.Target, in.Payloads, in.Then = h.Target, h.Payloads, nil
+		in.controlPlaneOnly = in.WorkersAtEnd && i < len(hops)-1
+		got := makeHop(in)
+		if i == 0 {
+			out = got
+		} else {
+			out.addHop(fmt.Sprintf("hop %d, to %s: ", i+1, h.Target.Version), got)
+		}
+		in = in.after(got.Plan)
+	}
+	return out
+}
+
 // makeHop plans the move of a cluster to one target.
 func makeHop(in Input) Outcome {
 	in.Nodes = sortedNodes(in.Nodes)

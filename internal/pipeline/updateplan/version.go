@@ -50,7 +50,7 @@ func checkSkew(in *Input, n Node) []model.Blocker {
 			continue
 		case minors > 1:
 			v.Message = fmt.Sprintf("the %s of node %s runs %s; %s is %d minor versions ahead, and one update moves one of them", part.what, n.Name, part.from, to, minors)
-			v.Fix = "first update with a bundle of " + nextMinor(part.from) + ""
+			v.Fix = "first update with a bundle of " + nextMinor(part.from) + ", or name that bundle as a hop of this update (refit plan --hop)"
 		default:
 			continue
 		}

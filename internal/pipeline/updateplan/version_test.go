@@ -185,7 +185,7 @@ func TestHopsAreNamed(t *testing.T) {
 		}, server, worker("n2", from)))
 		named := map[string]bool{}
 		for _, b := range o.Blockers {
-			if b.Reason == reasonVersionSkew && b.Fix == fmt.Sprintf("first update with a bundle of v1.%d", minor+1) {
+			if b.Reason == reasonVersionSkew && b.Fix == fmt.Sprintf("first update with a bundle of v1.%d, or name that bundle as a hop of this update (refit plan --hop)", minor+1) {
 				named[b.Object] = true
 			}
 		}
