@@ -10,7 +10,7 @@
 //
 // Size: plan, gate and rollout of an update are steps of one reconcile, on one snapshot and its indexes.
 //
-// Files: gather.go reads; hops.go leads from one hop to the next; prepare.go and advance.go call the pure packages (updateplan, gate,
+// Files: gather.go reads; prepare.go and advance.go call the pure packages (updateplan, gate,
 // rollout, drain); actions.go acts, with package nodedrain for pods; status.go writes the
-// status. Caller: internal/controller.
+// status. hops.go leads from one hop to the next. Caller: internal/controller.
 package clusterupdates

@@ -41,14 +41,19 @@ func (p *planner) skewAtEnd(n Node, planned bool, oldest string) *model.Blocker 
 		}
 	case !planned && p.movesNodes() && tooFarBehind(n.Kubelet, oldest):
 		v.Message = fmt.Sprintf("node %s would stay at kubelet %s under an API server at %s: more than three minor versions", n.Name, n.Kubelet, oldest)
-		v.Fix = "put the node into an UpdatePool or remove it from the cluster"
-		if p.in.controlPlaneOnly && !n.ControlPlane {
-			v.Fix = "let the workers move at every hop (spec.workers: EveryHop)"
-		}
+		v.Fix = p.fixStaying(n)
 	default:
 		return nil
 	}
 	return &v
+}
+
+// fixStaying is what helps a node that would stay too far behind.
+func (p *planner) fixStaying(n Node) string {
+	if p.in.controlPlaneOnly && !n.ControlPlane {
+		return "let the workers move in every hop (spec.workers: EveryHop)"
+	}
+	return "put the node into an UpdatePool or remove it from the cluster"
 }
 
 // tooFarBehind: Kubernetes supports a kubelet up to three minors older than
