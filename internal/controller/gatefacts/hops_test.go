@@ -9,8 +9,9 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/gate"
 )
 
-// The gate asks before the first hop for what all hops need: agents that know hops where a node has
-// steps in a later one, updaters of every hop, the last version, and room for two snapshots at most.
+// The gate asks before the first hop for what all hops need: the updaters of every hop, and the last
+// version. Nodes with steps in a later hop need an agent that knows hops. There is room for two
+// snapshots at most.
 func TestMovesOfHops(t *testing.T) {
 	t.Parallel()
 	step := func(updater string) model.Step { return model.Step{ID: updater, Updater: updater, By: model.ByAgent} }
