@@ -53,7 +53,7 @@ WantedBy=multi-user.target
 
 // startDistribution makes the cluster of a look-alike: images in the directory from which it
 // imports them, its configuration, its unit.
-func (l *Lab) startDistribution(ctx context.Context, p parts, say func(string, ...any)) error {
+func (l *Lab) startDistribution(ctx context.Context, datastore string, p parts, say func(string, ...any)) error {
 	row, _ := distribution.ByName(l.Config.Distribution)
 	token := rand.Text()
 	for i, node := range l.Config.Nodes {
@@ -67,8 +67,11 @@ func (l *Lab) startDistribution(ctx context.Context, p parts, say func(string, .
 			}
 		}
 		config := fmt.Sprintf("node-name: %s\nnode-ip: %s\ntoken: %s\npause-image: %s\n", node, nodeAddress(i+1), token, p.release.Pause().Name)
-		if role == "agent" {
+		switch {
+		case role == "agent":
 			config += "server: https://" + nodeAddress(1) + ":9345\n"
+		case datastore != DatastoreSQLite:
+			config += "cluster-init: true\n" // k3s has etcd then
 		}
 		if _, err := l.Output(ctx, node, "mkdir", "-p", filepath.Dir(row.Places.Config)); err != nil {
 			return err

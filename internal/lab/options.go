@@ -50,7 +50,19 @@ type Options struct {
 	// Distribution is one of components.LookAlikes: the nodes run a look-alike of it instead
 	// of kubeadm's units. Version may have a build then: v1.35.4+k3s1.
 	Distribution string
+	// Datastore of the server of a Distribution: DatastoreEtcd (if empty), or
+	// DatastoreSQLite on k3s.
+	Datastore string
 }
+
+// Datastores of a distribution's server.
+const (
+	DatastoreEtcd   = "etcd"
+	DatastoreSQLite = "sqlite"
+)
+
+// Datastores are what Options.Datastore may be.
+var Datastores = []string{DatastoreEtcd, DatastoreSQLite}
 
 // Container runtimes of nodes.
 const (
@@ -187,6 +199,17 @@ func (o *Options) checkDistribution() error {
 		return fmt.Errorf("version %s is no build of the nodes' distribution %q", o.Version, o.Distribution)
 	case o.Distribution != "" && (o.ControlPlanes > 1 || o.Later > 0 || o.Runtime != RuntimeContainerd || o.OSImage != ""):
 		return fmt.Errorf("the look-alike of %s has one server, containerd and the machine's own OS, and all nodes join at once", o.Distribution)
+	}
+	return o.checkDatastore()
+}
+
+func (o *Options) checkDatastore() error {
+	switch {
+	case o.Datastore == "":
+	case !slices.Contains(Datastores, o.Datastore):
+		return fmt.Errorf("datastore %q: this lab knows %s", o.Datastore, strings.Join(Datastores, ", "))
+	case o.Distribution == "" || o.Datastore == DatastoreSQLite && o.Distribution != distribution.K3s:
+		return fmt.Errorf("datastore %s: the look-alike of k3s has sqlite and etcd, that of rke2 etcd, and kubeadm's nodes have no choice", o.Datastore)
 	}
 	return nil
 }

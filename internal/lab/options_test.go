@@ -47,6 +47,10 @@ func TestDistributionOfALab(t *testing.T) {
 		"no look-alike":                         {o: Options{Distribution: "k0s"}, err: "look-alikes of k3s, rke2"},
 		"several servers":                       {o: Options{Distribution: "k3s", ControlPlanes: 3}, err: "one server"},
 		"CRI-O":                                 {o: Options{Distribution: "k3s", Runtime: RuntimeCRIO}, err: "containerd"},
+		"SQLite":                                {o: Options{Distribution: "k3s", Datastore: DatastoreSQLite}, want: "v1.36.3+k3s1"},
+		"SQLite where there is none":            {o: Options{Distribution: "rke2", Datastore: DatastoreSQLite}, err: "that of rke2 etcd"},
+		"a datastore of kubeadm's nodes":        {o: Options{Datastore: DatastoreEtcd}, err: "no choice"},
+		"an unknown datastore":                  {o: Options{Distribution: "k3s", Datastore: "mysql"}, err: "knows etcd, sqlite"},
 	} {
 		o, err := c.o.complete()
 		if c.err == "" && (err != nil || o.Version != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {

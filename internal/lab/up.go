@@ -234,7 +234,7 @@ func (l *Lab) bringUp(ctx context.Context, o Options, p parts, say func(string, 
 		return nil
 	}
 	if o.Distribution != "" {
-		return l.startDistribution(ctx, p, say)
+		return l.startDistribution(ctx, o.Datastore, p, say)
 	}
 	return l.startKubeadm(ctx, o, p, say)
 }

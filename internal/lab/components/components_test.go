@@ -135,7 +135,7 @@ func TestEveryReleaseOfTheTableCanBeAskedFor(t *testing.T) {
 	if _, err := find("v1.0.0"); err == nil || !strings.Contains(err.Error(), "choose one of") {
 		t.Errorf("an unknown release: %v", err)
 	}
-	for _, s := range []set{containerdSet(), cniSet(), corednsSet(), ownSet(), clusterAPISet()} {
+	for _, s := range []set{containerdSet(), cniSet(), corednsSet(), kineSet(), ownSet(), clusterAPISet()} {
 		if files, err := moduleFiles(s); err != nil || len(files["go.mod"]) == 0 {
 			t.Errorf("%s has no module: %v", s.name, err)
 		}

@@ -54,12 +54,20 @@ func ForLookAlike(ctx context.Context, version string, progress Progress) (*Look
 	if err != nil {
 		return nil, err
 	}
-	parts := map[string]entry{}
-	for dir, names := range map[string][]string{
+	from := map[string][]string{
 		named:              {"kubelet", "kube-apiserver"},
 		release.BinDir:     {"kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubeadm", "etcd"},
 		node.ContainerdDir: {"containerd", "containerd-shim-runc-v2", "ctr"},
-	} {
+	}
+	if b.Distribution == distribution.K3s {
+		kine, err := build(ctx, kineSet(), progress)
+		if err != nil {
+			return nil, err
+		}
+		from[kine] = []string{"kine"}
+	}
+	parts := map[string]entry{}
+	for dir, names := range from {
 		for _, name := range names {
 			parts[name] = entry{source: filepath.Join(dir, name)}
 		}

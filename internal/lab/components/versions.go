@@ -12,6 +12,7 @@ const (
 	cniVersion        = "1.9.1"
 	corednsVersion    = "1.14.2"
 	crioVersion       = "1.34.0"
+	kineVersion       = "0.17.5"
 )
 
 // registry is the host kubeadm asks for by default.
@@ -114,6 +115,13 @@ func cniSet() set {
 func corednsSet() set {
 	return set{name: "coredns-" + corednsVersion, module: "coredns", ldflags: "-s -w",
 		binaries: []binary{{name: "coredns", pkg: "github.com/coredns/coredns"}}}
+}
+
+// kineSet is the translation of etcd's protocol to SQL that k3s has in it. Without cgo its
+// SQLite is the same code in Go, so no C compiler is needed.
+func kineSet() set {
+	return set{name: "kine-" + kineVersion, module: "kine", ldflags: "-s -w -X github.com/k3s-io/kine/pkg/version.Version=v" + kineVersion,
+		binaries: []binary{{name: "kine", pkg: "github.com/k3s-io/kine"}}}
 }
 
 // ownSet is the pause program and the test application, whose sources are in this package.

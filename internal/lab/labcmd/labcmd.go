@@ -114,6 +114,7 @@ func newUp(s *settings) *cobra.Command {
 	c.Flags().StringVar(&o.Version, "version", versions[len(versions)-1], "Kubernetes version: "+strings.Join(versions, ", ")+"; of a distribution with its build, as v1.36.3+k3s1")
 	c.Flags().StringVar(&o.Runtime, "runtime", lab.RuntimeContainerd, "container runtime of the nodes: containerd, crio, or mixed (CRI-O on the last worker)")
 	c.Flags().StringVar(&o.Distribution, "distribution", "", "run a look-alike of a distribution instead of kubeadm: "+strings.Join(components.LookAlikes, ", "))
+	c.Flags().StringVar(&o.Datastore, "datastore", "", "datastore of a distribution's server: etcd (default), or sqlite on k3s")
 	c.Flags().StringToStringVar(&disks, "disk", nil, "disk size of a node, as in n2=2Gi; the name \"all\" is for all others")
 	c.Flags().StringVar(&o.OSImage, "os-image", "", "OCI layout of an OS image that the workers boot through libostree (the firmware is simulated)")
 	c.Flags().BoolVar(&o.Bare, "bare", false, "nodes only, no cluster")

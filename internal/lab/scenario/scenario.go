@@ -41,6 +41,8 @@ type Options struct {
 	// Distribution of which the nodes run a look-alike, as lab.Options has it; From and To
 	// have a build then.
 	Distribution string
+	// Datastore of its server, as lab.Options has it.
+	Datastore string
 	// Later is how many of the nodes, the last, do not join at first (lab.Join).
 	Later int
 	// OSImage that the workers boot, as lab.Options has it.
@@ -190,7 +192,7 @@ func (s *Scenario) Components(ctx context.Context) error {
 func (s *Scenario) Up(ctx context.Context) error {
 	err := s.phase("labUp", func() (err error) {
 		s.report("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
-		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Distribution: s.Distribution, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Distribution: s.Distribution, Datastore: s.Datastore, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
 		if err != nil {
 			s.others = errors.As(err, new(lab.ErrUp))
 			return err

@@ -3,13 +3,14 @@
 // their places, units and failures, made of real parts.
 //
 // One program carries the parts and unpacks them below its data directory: kubelet, API
-// server, controllers, scheduler, kube-proxy, containerd, datastore. The unit starts it as
+// server, controllers, scheduler, kube-proxy, containerd, etcd, kine. The unit starts it as
 // server or agent, and it starts the parts. If one of them ends, all end, and systemd starts
 // the unit again. Containers live on over a restart, as with the real units.
 //
 // What it imitates: it imports images at its start only. The server applies add-ons from a
 // directory. Agents wait while their server is unavailable, and reach the API at a loopback
-// address. Versions have a build.
+// address. Versions have a build. The server of k3s stores in SQLite through kine, unless
+// cluster-init is set.
 //
 // What differs: parts are processes of their own, also those that k3s has in one process
 // and RKE2 in static pods. Servers answer agents at port 9345 only. There is one server. The

@@ -20,6 +20,7 @@ const (
 	identityPath   = "/v1-look-alike/identity"
 	supervisorPort = ":9345"
 	etcdURL        = "https://127.0.0.1:2379"
+	kineSocket     = "unix://kine.sock"
 )
 
 // controlPlane is the server's part.
@@ -37,7 +38,9 @@ func (s *controlPlane) up() error {
 	if err := s.makeCertificates(); err != nil {
 		return err
 	}
-	s.startDatastore()
+	if err := s.startDatastore(); err != nil {
+		return err
+	}
 	s.startAPIServer()
 	for _, c := range []string{"kube-controller-manager", "kube-scheduler"} {
 		conf := s.cred + "/" + strings.TrimPrefix(c, "kube-") + ".conf"
@@ -79,18 +82,44 @@ func (s *controlPlane) makeCertificates() error {
 	return put(adminFile, atServer(string(admin), "https://127.0.0.1:6443"))
 }
 
-func (s *controlPlane) startDatastore() {
+// sqlite reports whether the datastore is a file: as with k3s, unless its configuration makes
+// the first of several servers.
+func sqlite(conf map[string]string) bool { return face == "k3s" && conf["cluster-init"] != "true" }
+
+func (s *controlPlane) startDatastore() error {
+	if sqlite(s.conf) {
+		return s.startKine()
+	}
 	peer := "https://" + s.conf["node-ip"] + ":2380"
 	s.start("etcd", "--name="+s.conf["node-name"], "--data-dir="+data+"/server/db/etcd", "--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster="+s.conf["node-name"]+"="+peer,
 		"--client-cert-auth", "--trusted-ca-file="+s.tls+"/etcd/ca.crt", "--cert-file="+s.tls+"/etcd/server.crt", "--key-file="+s.tls+"/etcd/server.key",
 		"--peer-client-cert-auth", "--peer-trusted-ca-file="+s.tls+"/etcd/ca.crt", "--peer-cert-file="+s.tls+"/etcd/peer.crt", "--peer-key-file="+s.tls+"/etcd/peer.key")
+	return nil
+}
+
+// startKine serves the protocol of etcd from a file, with kine's defaults for file and
+// socket, which are relative to the working directory.
+func (s *controlPlane) startKine() error {
+	if err := os.Chdir(data + "/server"); err != nil {
+		return err
+	}
+	s.start("kine", "--listen-address="+kineSocket, "--metrics-bind-address=0")
+	return nil
+}
+
+// datastoreFlags of the API server.
+func (s *controlPlane) datastoreFlags() []string {
+	if sqlite(s.conf) {
+		return []string{"--etcd-servers=" + kineSocket}
+	}
+	return []string{"--etcd-servers=" + etcdURL, "--etcd-cafile=" + s.tls + "/etcd/ca.crt",
+		"--etcd-certfile=" + s.tls + "/apiserver-etcd-client.crt", "--etcd-keyfile=" + s.tls + "/apiserver-etcd-client.key"}
 }
 
 func (s *controlPlane) startAPIServer() {
-	s.start("kube-apiserver", "--advertise-address="+s.conf["node-ip"], "--secure-port=6443", "--allow-privileged=true", "--authorization-mode=Node,RBAC",
+	s.start("kube-apiserver", append(s.datastoreFlags(), "--advertise-address="+s.conf["node-ip"], "--secure-port=6443", "--allow-privileged=true", "--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", "--client-ca-file="+s.tls+"/ca.crt",
-		"--etcd-servers="+etcdURL, "--etcd-cafile="+s.tls+"/etcd/ca.crt", "--etcd-certfile="+s.tls+"/apiserver-etcd-client.crt", "--etcd-keyfile="+s.tls+"/apiserver-etcd-client.key",
 		"--kubelet-client-certificate="+s.tls+"/apiserver-kubelet-client.crt", "--kubelet-client-key="+s.tls+"/apiserver-kubelet-client.key",
 		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--proxy-client-cert-file="+s.tls+"/front-proxy-client.crt", "--proxy-client-key-file="+s.tls+"/front-proxy-client.key",
@@ -98,7 +127,7 @@ func (s *controlPlane) startAPIServer() {
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-account-key-file="+s.tls+"/sa.pub",
 		"--service-account-signing-key-file="+s.tls+"/sa.key", "--service-cluster-ip-range="+services,
-		"--tls-cert-file="+s.tls+"/apiserver.crt", "--tls-private-key-file="+s.tls+"/apiserver.key")
+		"--tls-cert-file="+s.tls+"/apiserver.crt", "--tls-private-key-file="+s.tls+"/apiserver.key")...)
 }
 
 // issue makes the identity of a node.
@@ -174,6 +203,11 @@ func saveSnapshot(args []string) error {
 	to := flags.String("dir", data+"/server/db/snapshots", "")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if conf, err := settings(); err != nil {
+		return err
+	} else if sqlite(conf) {
+		return errors.New("etcd datastore disabled")
 	}
 	dir := data + "/server/tls/etcd"
 	pair, err := tls.LoadX509KeyPair(dir+"/healthcheck-client.crt", dir+"/healthcheck-client.key")
