@@ -7,8 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/supervisor"
@@ -66,5 +69,20 @@ func TestCheckFindsEveryBrokenPromise(t *testing.T) {
 		if s.evaluate(&r, b); r.OK {
 			t.Errorf("%s is called ok", name)
 		}
+	}
+}
+
+func TestImageMonitorCountsEachContainerOnce(t *testing.T) {
+	t.Parallel()
+	waiting := func(uid, reason string) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: uid, UID: types.UID(uid)}, Spec: corev1.PodSpec{NodeName: "n2"},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Image: "i:2", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}}}
+	}
+	m, now := &ImageMonitor{waits: map[string]*ImageWait{}}, time.Now()
+	m.sample([]corev1.Pod{waiting("a", "ErrImagePull"), waiting("b", "ContainerCreating")}, now)
+	m.sample([]corev1.Pod{waiting("a", "ImagePullBackOff"), {}}, now.Add(9*time.Second))
+	want := []ImageWait{{Node: "n2", Pod: "kube-system/a", Image: "i:2", Reasons: []string{"ErrImagePull", "ImagePullBackOff"}, Seconds: 9}}
+	if diff := cmp.Diff(want, m.Waits(), cmpopts.IgnoreUnexported(ImageWait{})); diff != "" {
+		t.Error("(-want +got):", diff)
 	}
 }
