@@ -110,8 +110,9 @@ var (
 	}
 )
 
-// TestLookAlikeSQLiteKills is refit's part of TestLookAlikeSQLite, while the agent of every
-// node dies once at each line of its run, also of the undo.
+// TestLookAlikeSQLiteKills is the same without a person: the new server never starts, so no
+// API server could order an undo. The node undoes its update by itself. Meanwhile the agent
+// of every node dies once at each line of its run, also of the undo.
 func TestLookAlikeSQLiteKills(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a lab of its own: make e2e")
@@ -190,9 +191,7 @@ func refitsWay(t *testing.T, s *scenario.Scenario, r *sqliteRun, cut map[string]
 	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, device))
-	p := pool()
-	p.Spec.OnFailure, p.Spec.StepDeadlineSeconds = v1alpha1.FailureHalt, 150
-	must(t, s.Client.Create(ctx, p))
+	must(t, s.Client.Create(ctx, sqlitePool(cut != nil)))
 	must(t, s.Approve(ctx, b))
 	_, err = s.Prepare(ctx, b)
 	must(t, err)
@@ -211,7 +210,7 @@ func refitsWay(t *testing.T, s *scenario.Scenario, r *sqliteRun, cut map[string]
 			t.Errorf("the plan does not say it:\n%s", plan.Stdout)
 		}
 	})
-	undoServer(t, s, &r.Undone)
+	undoServer(t, s, &r.Undone, cut != nil)
 	step(t, "after the undo, all nodes move", func(t *testing.T) {
 		r.Move = moveAfterUndo(t, s)
 	})
@@ -223,6 +222,15 @@ func refitsWay(t *testing.T, s *scenario.Scenario, r *sqliteRun, cut map[string]
 	must(t, err)
 	r.Requests = out.Requests
 	noRequestForARegistry(t, s)
+}
+
+// sqlitePool halts at a failed server, or lets it undo its update by itself.
+func sqlitePool(alone bool) *v1alpha1.UpdatePool {
+	p, minute := pool(), int32(60)
+	if p.Spec.OnFailure, p.Spec.StepDeadlineSeconds = v1alpha1.FailureHalt, 150; alone {
+		p.Spec.OnFailure, p.Spec.StepDeadlineSeconds, p.Spec.UndoDeadlineSeconds = v1alpha1.FailureUndo, 0, &minute
+	}
+	return p
 }
 
 func diedAtAll(t *testing.T, s *scenario.Scenario, cut map[string][]string) {
@@ -238,23 +246,27 @@ func diedAtAll(t *testing.T, s *scenario.Scenario, cut map[string][]string) {
 	}
 }
 
-// hangNewKubelet stops each kubelet of n1 that is not the one of now, while the file exists:
-// a new server whose API server works and whose kubelet hangs. Without the file it ends.
+// breakNewKubelet sends a signal to each kubelet of n1 that is not the one of now, while the
+// file exists. STOP leaves a server whose API server works and whose kubelet hangs. KILL
+// leaves a server that starts again and again.
 const (
-	hangFile       = "/run/hang-new-kubelet"
-	hangNewKubelet = `touch ` + hangFile + `; old=$(readlink /proc/$(pgrep -x kubelet)/exe)
-while [ -e ` + hangFile + ` ]; do for p in $(pgrep -x kubelet); do
-	e=$(readlink /proc/$p/exe); [ -z "$e" ] || [ "$e" = "$old" ] || kill -STOP $p; done; sleep 0.05; done`
+	breakFile       = "/run/break-new-kubelet"
+	breakNewKubelet = `touch ` + breakFile + `; old=$(readlink /proc/$(pgrep -x kubelet)/exe)
+while [ -e ` + breakFile + ` ]; do for p in $(pgrep -x kubelet); do
+	e=$(readlink /proc/$p/exe); [ -z "$e" ] || [ "$e" = "$old" ] || kill -$0 $p; done; sleep 0.05; done`
 )
 
-func undoServer(t *testing.T, s *scenario.Scenario, u *undoneMove) {
+func undoServer(t *testing.T, s *scenario.Scenario, u *undoneMove, alone bool) {
 	t.Helper()
 	ctx := t.Context()
 	u.From, u.To = s.From, s.To
 	must(t, writeMark(ctx, s, "before-update"))
-	hung := make(chan error, 1)
-	go func() { hung <- s.Exec(context.WithoutCancel(ctx), "n1", "sh", "-c", hangNewKubelet) }()
-	step(t, "a new server that does not become healthy halts the update", func(t *testing.T) {
+	signal, broken := "STOP", make(chan error, 1)
+	if alone {
+		signal = "KILL"
+	}
+	go func() { broken <- s.Exec(context.WithoutCancel(ctx), "n1", "sh", "-c", breakNewKubelet, signal) }()
+	step(t, "a new server stores objects and does not become healthy", func(t *testing.T) {
 		startUpdate(t, s)
 		eventually(t, 5*time.Minute, "the new server stores an object", func() (bool, string) {
 			version, err := serverVersion(s)
@@ -264,26 +276,44 @@ func undoServer(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 			err = writeMark(ctx, s, "after-copy")
 			return err == nil, fmt.Sprint(err)
 		})
-		said := halted(t, s)
-		u.Halt, _, _ = strings.Cut(said, "\n")
-		if !strings.Contains(said, "n1") {
-			t.Errorf("the halt does not name n1: %s", said)
-		}
-		files, err := s.Output(ctx, "n1", "sh", "-c", "cd /var/lib/refit/rollback/*/sqlite-snapshot && ls")
-		must(t, err)
-		u.CopiedFiles = strings.Fields(files)
-		if _, there := mark(t, s, "after-copy"); !there {
-			t.Error("refit restored something before a person decided")
-		}
 	})
-	step(t, "a person decides for the undo: the server returns with its data", func(t *testing.T) {
-		must(t, s.Exec(ctx, "n1", "rm", hangFile))
-		must(t, <-hung)
-		undoneBy(t, s, u)
-	})
+	if alone {
+		step(t, "the server undoes its update by itself, with its data", func(t *testing.T) { undoneAlone(t, s, u) })
+	} else {
+		step(t, "the update halts, and nothing is restored", func(t *testing.T) { haltedServer(t, s, u) })
+		step(t, "a person decides for the undo: the server returns with its data", func(t *testing.T) { undoneByPerson(t, s, u) })
+	}
+	must(t, s.Exec(ctx, "n1", "rm", breakFile))
+	must(t, <-broken)
 }
 
-func undoneBy(t *testing.T, s *scenario.Scenario, u *undoneMove) {
+func haltedServer(t *testing.T, s *scenario.Scenario, u *undoneMove) {
+	t.Helper()
+	said := halted(t, s)
+	u.Halt, _, _ = strings.Cut(said, "\n")
+	if !strings.Contains(said, "n1") {
+		t.Errorf("the halt does not name n1: %s", said)
+	}
+	files, err := s.Output(t.Context(), "n1", "sh", "-c", "cd /var/lib/refit/rollback/*/sqlite-snapshot && ls")
+	must(t, err)
+	u.CopiedFiles = strings.Fields(files)
+	if _, there := mark(t, s, "after-copy"); !there {
+		t.Error("refit restored something before a person decided")
+	}
+}
+
+func undoneAlone(t *testing.T, s *scenario.Scenario, u *undoneMove) {
+	t.Helper()
+	began := time.Now()
+	awaitUndone(t, s, func(run *v1alpha1.NodeRunStatus) bool {
+		u.Halt = run.Message
+		return run.State == v1alpha1.RunFailed && run.Reason == v1alpha1.ReasonUndoneByDeadline
+	})
+	u.Seconds = time.Since(began).Seconds()
+	returned(t, s, u)
+}
+
+func undoneByPerson(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	t.Helper()
 	ctx := t.Context()
 	var p v1alpha1.UpdatePool
@@ -295,19 +325,31 @@ func undoneBy(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	must(t, err)
 	api, began := scenario.WatchAPI(watch, conf.Host+"/readyz"), time.Now()
 	must(t, s.Client.Update(ctx, &p))
-	eventually(t, 8*time.Minute, "n1 is undone and Ready at "+s.From, func() (bool, string) {
-		version, ready, err := s.Kubelet(ctx, "n1")
+	awaitUndone(t, s, func(run *v1alpha1.NodeRunStatus) bool { return run.State == v1alpha1.RunUndone })
+	u.Seconds, u.APIUnavailableSeconds = time.Since(began).Seconds(), api.Unavailable().Seconds()
+	returned(t, s, u)
+}
+
+// awaitUndone waits until n1 is Ready at its old version, and its run is as it should be.
+func awaitUndone(t *testing.T, s *scenario.Scenario, is func(*v1alpha1.NodeRunStatus) bool) {
+	t.Helper()
+	eventually(t, 10*time.Minute, "n1 is undone and Ready at "+s.From, func() (bool, string) {
+		version, ready, err := s.Kubelet(t.Context(), "n1")
 		nu, nerr := nodeUpdate(t, s, "n1")
 		if err != nil || nerr != nil {
 			return false, fmt.Sprint(err, nerr)
 		}
 		run := nu.Status.Run
-		return ready && version == s.From && run != nil && run.State == v1alpha1.RunUndone, fmt.Sprintf("%s, ready: %v, %+v", version, ready, run)
+		return ready && version == s.From && run != nil && is(run), fmt.Sprintf("%s, ready: %v, %+v", version, ready, run)
 	})
-	u.Seconds, u.APIUnavailableSeconds = time.Since(began).Seconds(), api.Unavailable().Seconds()
+}
+
+// returned checks programs and data of a server that was undone.
+func returned(t *testing.T, s *scenario.Scenario, u *undoneMove) {
+	t.Helper()
 	version, err := serverVersion(s)
 	must(t, err)
-	program, err := s.Output(ctx, "n1", s.Distribution, "--version")
+	program, err := s.Output(t.Context(), "n1", s.Distribution, "--version")
 	must(t, err)
 	if version != s.From || !strings.Contains(program, s.From+" ") {
 		t.Errorf("the API server runs %s, and the program is %s, want %s", version, program, s.From)
@@ -338,6 +380,10 @@ func moveAfterUndo(t *testing.T, s *scenario.Scenario) *distributionMove {
 	must(t, err)
 	api, began := scenario.WatchAPI(watch, conf.Host+"/readyz"), time.Now()
 	retry(t, s)
+	eventually(t, 3*time.Minute, "the controller has seen the retry", func() (bool, string) {
+		v, ok := status(t, s)
+		return ok && !strings.HasPrefix(v.Headline, "Halted"), v.Headline
+	})
 	done, err := s.Run(ctx, "status", "--watch", "--timeout", "15m")
 	must(t, err)
 	if done.Code != 0 {
