@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/lab"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/scenario"
@@ -37,7 +34,8 @@ type documentedMove struct {
 
 // undoneMove is a server that was undone over a minor version.
 type undoneMove struct {
-	From, To string
+	From string `json:"from"`
+	To   string `json:"to"`
 	// Halt is what `refit status` said of the failed server.
 	Halt string `json:"halt"`
 	// CopiedFiles of the database.
@@ -52,18 +50,24 @@ type undoneMove struct {
 	Seconds               float64 `json:"seconds"`
 }
 
-// sqliteRun is what results/lookalike-sqlite.json keeps.
+// sqliteRun is what each of the files results/lookalike-*.json of this test keeps.
 type sqliteRun struct {
-	Distribution string               `json:"distribution"`
-	Datastore    string               `json:"datastore"`
-	From         string               `json:"from"`
-	To           string               `json:"to"`
-	Documented   documentedMove       `json:"documentedWay"`
-	Undone       undoneMove           `json:"undone"`
-	Move         *distributionMove    `json:"move"`
-	Waits        []scenario.ImageWait `json:"containersWithoutImage"`
-	Requests     int64                `json:"requestsForRegistry"`
-	Steps        []outcome            `json:"steps"`
+	Distribution string          `json:"distribution"`
+	Datastore    string          `json:"datastore"`
+	From         string          `json:"from"`
+	To           string          `json:"to"`
+	Documented   *documentedMove `json:"documentedWay,omitempty"`
+	Undone       *undoneMove     `json:"undone,omitempty"`
+	Move         *sqliteMove     `json:"move,omitempty"`
+}
+
+// sqliteMove is the move of all nodes after the undo.
+type sqliteMove struct {
+	*distributionMove
+	// Retries that a person needed, and the containers that waited for an image in undo and
+	// move.
+	Retries int                  `json:"retries"`
+	Waits   []scenario.ImageWait `json:"containersWithoutImage"`
 }
 
 // documentedPause is the time that a person takes for a node that is Ready.
@@ -79,76 +83,38 @@ func TestLookAlikeSQLite(t *testing.T) {
 		t.Skip("two labs of its own: make e2e")
 	}
 	d := lookAlikes[0]
-	r := &sqliteRun{Distribution: "look-alike of " + d.name, Datastore: "SQLite through kine", From: d.from, To: d.to}
-	keepResult(t, "lookalike-sqlite.json", func() any {
-		r.Steps = played[t.Name()+"/refit"]
-		return r
-	})
 	o := scenario.Options{Distribution: d.name, Datastore: lab.DatastoreSQLite, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"}
+	keep := func(t *testing.T, file string) *sqliteRun {
+		r := &sqliteRun{Distribution: "look-alike of " + d.name, Datastore: "SQLite through kine", From: d.from, To: d.to}
+		keepResult(t, file, func() any { return r })
+		return r
+	}
 	t.Run("documented", func(t *testing.T) {
 		o.Name = "sqlite-documented"
-		documentedWay(t, prepared(t, o), &r.Documented)
+		r := keep(t, "lookalike-documented.json")
+		r.Documented = &documentedMove{}
+		documentedWay(t, prepared(t, o), r.Documented)
 	})
-	t.Run("refit", func(t *testing.T) {
-		o.Name = "sqlite-refit"
-		refitsWay(t, prepared(t, o), r, nil)
+	o.Name = "sqlite-refit"
+	s := prepared(t, o)
+	watch, stop := context.WithCancel(t.Context())
+	defer stop()
+	var images *scenario.ImageMonitor
+	step(t, "the only server is undone over the minor version, with its data", func(t *testing.T) {
+		r := keep(t, "lookalike-sqlite.json")
+		readyForUpdate(t, s)
+		images = scenario.WatchImages(watch, s.Client)
+		r.Undone = &undoneMove{}
+		undoServer(t, s, r.Undone)
 	})
-}
-
-// Lines of a run at which agents die, in the order in which a server with SQLite passes them
-// in an attempt that fails, its undo, and the attempt after it; and in which an agent node
-// passes them.
-var (
-	sqliteServerPoints = []string{
-		failpoint.JournalRun, failpoint.StepBefore, failpoint.SQLiteStopped, failpoint.SQLiteCopied, failpoint.KubeletReplaced, failpoint.KubeletRestarted,
-		failpoint.SQLiteStopped, failpoint.KubeletRestored, failpoint.SQLiteRenamed, failpoint.SQLiteRestored, failpoint.StepAfter,
-		failpoint.JournalStep, failpoint.JournalFinish, failpoint.RunReported,
-	}
-	agentNodePoints = []string{
-		failpoint.JournalRun, failpoint.StepBefore, failpoint.KubeletReplaced, failpoint.KubeletRestarted, failpoint.StepAfter,
-		failpoint.JournalStep, failpoint.JournalFinish, failpoint.RunReported,
-	}
-)
-
-// TestLookAlikeSQLiteKills is the same without a person: the new server never starts, so no
-// API server could order an undo. The node undoes its update by itself. Meanwhile the agent
-// of every node dies once at each line of its run, also of the undo.
-func TestLookAlikeSQLiteKills(t *testing.T) {
-	if os.Getenv("REFIT_E2E") == "" {
-		t.Skip("a lab of its own: make e2e")
-	}
-	d := lookAlikes[0]
-	r := &sqliteRun{Distribution: "look-alike of " + d.name, Datastore: "SQLite through kine", From: d.from, To: d.to}
-	cut := map[string][]string{}
-	keepResult(t, "lookalike-sqlite-kills.json", func() any {
-		return map[string]any{"distribution": r.Distribution, "datastore": r.Datastore, "agentsKilledAt": cut, "undone": r.Undone, "move": r.Move, "steps": played[t.Name()]}
-	})
-	o := scenario.Options{Name: "sqlite-kills", Distribution: d.name, Datastore: lab.DatastoreSQLite, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"}
-	withFailpoints(&o)
-	refitsWay(t, prepared(t, o), r, cut)
-}
-
-// dieAtAll has the agents of all nodes die at each of their lines, until ctx ends; wait
-// returns when they have stopped, with the lines in cut.
-func dieAtAll(ctx context.Context, s *scenario.Scenario, cut map[string][]string) (wait func()) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for i, n := range s.Lab.Nodes() {
-		points := agentNodePoints
-		if i == 0 {
-			points = sqliteServerPoints
+	step(t, "then all nodes move over the minor version", func(t *testing.T) {
+		r := keep(t, "lookalike-sqlite-move.json")
+		r.Move = moveAfterUndo(t, s)
+		if r.Move.Waits = images.Waits(); len(r.Move.Waits) > 0 {
+			t.Errorf("containers waited for images: %+v", r.Move.Waits)
 		}
-		wg.Go(func() {
-			for _, p := range points {
-				if diesAt(ctx, s, n, p) {
-					mu.Lock()
-					cut[n] = append(cut[n], p)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	return wg.Wait
+		noRequestForARegistry(t, s)
+	})
 }
 
 // documentedWay updates node by node: images folder, program, restart.
@@ -180,8 +146,8 @@ func documentedWay(t *testing.T, s *scenario.Scenario, m *documentedMove) {
 	}
 }
 
-// refitsWay updates from a stick. With cut not nil, agents die at all lines, and cut gets them.
-func refitsWay(t *testing.T, s *scenario.Scenario, r *sqliteRun, cut map[string][]string) {
+// readyForUpdate has nodes hold a bundle from a stick, in a pool that halts at a failed server.
+func readyForUpdate(t *testing.T, s *scenario.Scenario) {
 	t.Helper()
 	ctx := t.Context()
 	must(t, s.Components(ctx))
@@ -191,81 +157,36 @@ func refitsWay(t *testing.T, s *scenario.Scenario, r *sqliteRun, cut map[string]
 	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	must(t, s.Install(ctx, b, device))
-	must(t, s.Client.Create(ctx, sqlitePool(cut != nil)))
+	p := pool()
+	p.Spec.OnFailure, p.Spec.StepDeadlineSeconds = v1alpha1.FailureHalt, 150
+	must(t, s.Client.Create(ctx, p))
 	must(t, s.Approve(ctx, b))
 	_, err = s.Prepare(ctx, b)
 	must(t, err)
 	must(t, s.Eject(ctx, s.MediumNode, device))
-	watch, stop := context.WithCancel(ctx)
-	defer stop()
-	images := scenario.WatchImages(watch, s.Client)
-	if cut != nil {
-		wait := dieAtAll(watch, s, cut)
-		defer func() { stop(); wait(); diedAtAll(t, s, cut) }()
-	}
-	step(t, "the plan says what an undo of the server loses", func(t *testing.T) {
-		plan, err := s.Run(ctx, "plan")
-		must(t, err)
-		if !strings.Contains(plan.Stdout, "An undo restores this copy: objects that changed after it was made are lost") {
-			t.Errorf("the plan does not say it:\n%s", plan.Stdout)
-		}
-	})
-	undoServer(t, s, &r.Undone, cut != nil)
-	step(t, "after the undo, all nodes move", func(t *testing.T) {
-		r.Move = moveAfterUndo(t, s)
-	})
-	r.Waits = images.Waits()
-	if len(r.Waits) > 0 {
-		t.Errorf("containers waited for images: %+v", r.Waits)
-	}
-	out, err := s.Outside(ctx)
+	plan, err := s.Run(ctx, "plan")
 	must(t, err)
-	r.Requests = out.Requests
-	noRequestForARegistry(t, s)
-}
-
-// sqlitePool halts at a failed server, or lets it undo its update by itself.
-func sqlitePool(alone bool) *v1alpha1.UpdatePool {
-	p, minute := pool(), int32(60)
-	if p.Spec.OnFailure, p.Spec.StepDeadlineSeconds = v1alpha1.FailureHalt, 150; alone {
-		p.Spec.OnFailure, p.Spec.StepDeadlineSeconds, p.Spec.UndoDeadlineSeconds = v1alpha1.FailureUndo, 0, &minute
-	}
-	return p
-}
-
-func diedAtAll(t *testing.T, s *scenario.Scenario, cut map[string][]string) {
-	t.Helper()
-	for i, n := range s.Lab.Nodes() {
-		want := agentNodePoints
-		if i == 0 {
-			want = sqliteServerPoints
-		}
-		if !slices.Equal(cut[n], want) {
-			t.Errorf("the agent of %s died at %v, want %v", n, cut[n], want)
-		}
+	if !strings.Contains(plan.Stdout, "An undo restores this copy: objects that changed after it was made are lost") {
+		t.Errorf("the plan does not say what an undo loses:\n%s", plan.Stdout)
 	}
 }
 
-// breakNewKubelet sends a signal to each kubelet of n1 that is not the one of now, while the
-// file exists. STOP leaves a server whose API server works and whose kubelet hangs. KILL
-// leaves a server that starts again and again.
+// breakNewKubelet stops each kubelet of n1 that is not the one of now, while the file exists:
+// it leaves a server whose API server works and whose kubelet hangs.
 const (
 	breakFile       = "/run/break-new-kubelet"
 	breakNewKubelet = `touch ` + breakFile + `; old=$(readlink /proc/$(pgrep -x kubelet)/exe)
 while [ -e ` + breakFile + ` ]; do for p in $(pgrep -x kubelet); do
-	e=$(readlink /proc/$p/exe); [ -z "$e" ] || [ "$e" = "$old" ] || kill -$0 $p; done; sleep 0.05; done`
+	e=$(readlink /proc/$p/exe); [ -z "$e" ] || [ "$e" = "$old" ] || kill -STOP $p; done; sleep 0.05; done`
 )
 
-func undoServer(t *testing.T, s *scenario.Scenario, u *undoneMove, alone bool) {
+func undoServer(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	t.Helper()
 	ctx := t.Context()
 	u.From, u.To = s.From, s.To
 	must(t, writeMark(ctx, s, "before-update"))
-	signal, broken := "STOP", make(chan error, 1)
-	if alone {
-		signal = "KILL"
-	}
-	go func() { broken <- s.Exec(context.WithoutCancel(ctx), "n1", "sh", "-c", breakNewKubelet, signal) }()
+	broken := make(chan error, 1)
+	go func() { broken <- s.Exec(context.WithoutCancel(ctx), "n1", "sh", "-c", breakNewKubelet) }()
 	step(t, "a new server stores objects and does not become healthy", func(t *testing.T) {
 		startUpdate(t, s)
 		eventually(t, 5*time.Minute, "the new server stores an object", func() (bool, string) {
@@ -277,12 +198,8 @@ func undoServer(t *testing.T, s *scenario.Scenario, u *undoneMove, alone bool) {
 			return err == nil, fmt.Sprint(err)
 		})
 	})
-	if alone {
-		step(t, "the server undoes its update by itself, with its data", func(t *testing.T) { undoneAlone(t, s, u) })
-	} else {
-		step(t, "the update halts, and nothing is restored", func(t *testing.T) { haltedServer(t, s, u) })
-		step(t, "a person decides for the undo: the server returns with its data", func(t *testing.T) { undoneByPerson(t, s, u) })
-	}
+	step(t, "the update halts, and nothing is restored", func(t *testing.T) { haltedServer(t, s, u) })
+	step(t, "a person decides for the undo: the server returns with its data", func(t *testing.T) { undoneByPerson(t, s, u) })
 	must(t, s.Exec(ctx, "n1", "rm", breakFile))
 	must(t, <-broken)
 }
@@ -302,17 +219,6 @@ func haltedServer(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	}
 }
 
-func undoneAlone(t *testing.T, s *scenario.Scenario, u *undoneMove) {
-	t.Helper()
-	began := time.Now()
-	awaitUndone(t, s, func(run *v1alpha1.NodeRunStatus) bool {
-		u.Halt = run.Message
-		return run.State == v1alpha1.RunFailed && run.Reason == v1alpha1.ReasonUndoneByDeadline
-	})
-	u.Seconds = time.Since(began).Seconds()
-	returned(t, s, u)
-}
-
 func undoneByPerson(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	t.Helper()
 	ctx := t.Context()
@@ -325,13 +231,13 @@ func undoneByPerson(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	must(t, err)
 	api, began := scenario.WatchAPI(watch, conf.Host+"/readyz"), time.Now()
 	must(t, s.Client.Update(ctx, &p))
-	awaitUndone(t, s, func(run *v1alpha1.NodeRunStatus) bool { return run.State == v1alpha1.RunUndone })
+	awaitUndone(t, s)
 	u.Seconds, u.APIUnavailableSeconds = time.Since(began).Seconds(), api.Unavailable().Seconds()
 	returned(t, s, u)
 }
 
-// awaitUndone waits until n1 is Ready at its old version, and its run is as it should be.
-func awaitUndone(t *testing.T, s *scenario.Scenario, is func(*v1alpha1.NodeRunStatus) bool) {
+// awaitUndone waits until n1 is Ready at its old version, and its run undone.
+func awaitUndone(t *testing.T, s *scenario.Scenario) {
 	t.Helper()
 	eventually(t, 10*time.Minute, "n1 is undone and Ready at "+s.From, func() (bool, string) {
 		version, ready, err := s.Kubelet(t.Context(), "n1")
@@ -340,7 +246,7 @@ func awaitUndone(t *testing.T, s *scenario.Scenario, is func(*v1alpha1.NodeRunSt
 			return false, fmt.Sprint(err, nerr)
 		}
 		run := nu.Status.Run
-		return ready && version == s.From && run != nil && is(run), fmt.Sprintf("%s, ready: %v, %+v", version, ready, run)
+		return ready && version == s.From && run != nil && run.State == v1alpha1.RunUndone, fmt.Sprintf("%s, ready: %v, %+v", version, ready, run)
 	})
 }
 
@@ -361,15 +267,18 @@ func returned(t *testing.T, s *scenario.Scenario, u *undoneMove) {
 	}
 }
 
+// retryPause is the time after a retry in which the update may still be reported halted.
+const retryPause = 30 * time.Second
+
 // moveAfterUndo has a person try again: the server and the agents move.
-func moveAfterUndo(t *testing.T, s *scenario.Scenario) *distributionMove {
+func moveAfterUndo(t *testing.T, s *scenario.Scenario) *sqliteMove {
 	t.Helper()
 	ctx := t.Context()
 	eventually(t, 8*time.Minute, "the update halted at the undone server", func() (bool, string) {
 		v, ok := status(t, s)
-		return ok && strings.Contains(v.Headline, "n1"), v.Headline
+		return ok && strings.HasPrefix(v.Headline, "Halted"), v.Headline
 	})
-	m := &distributionMove{To: s.To, Nodes: map[string]*movedNode{}}
+	m := &sqliteMove{distributionMove: &distributionMove{To: s.To, Nodes: map[string]*movedNode{}}}
 	before := map[string]string{}
 	for _, n := range s.Lab.Nodes() {
 		before[n] = runningOn(t, s, n)
@@ -379,17 +288,20 @@ func moveAfterUndo(t *testing.T, s *scenario.Scenario) *distributionMove {
 	conf, err := s.Lab.RESTConfig()
 	must(t, err)
 	api, began := scenario.WatchAPI(watch, conf.Host+"/readyz"), time.Now()
-	retry(t, s)
-	eventually(t, 3*time.Minute, "the controller has seen the retry", func() (bool, string) {
-		v, ok := status(t, s)
-		return ok && !strings.HasPrefix(v.Headline, "Halted"), v.Headline
-	})
-	done, err := s.Run(ctx, "status", "--watch", "--timeout", "15m")
-	must(t, err)
-	if done.Code != 0 {
-		t.Fatalf("status --watch: exit code %d\n%s", done.Code, done.Stdout)
+	code := 5
+	for ; code == 5 && m.Retries < 12; m.Retries++ {
+		retry(t, s)
+		time.Sleep(retryPause)
+		done, err := s.Run(ctx, "status", "--watch", "--timeout", "15m")
+		must(t, err)
+		headline, _, _ := strings.Cut(done.Stdout, "\n")
+		t.Logf("after %d retries: exit code %d: %s", m.Retries+1, done.Code, headline)
+		code = done.Code
 	}
 	m.Seconds, m.APIUnavailableSeconds = time.Since(began).Seconds(), api.Unavailable().Seconds()
+	if code != 0 {
+		t.Fatalf("the update did not finish: exit code %d", code)
+	}
 	for _, n := range s.Lab.Nodes() {
 		m.Nodes[n] = movedTo(t, s, n, s.To, before[n])
 	}
