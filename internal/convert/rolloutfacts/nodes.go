@@ -84,12 +84,13 @@ func Run(nu *v1alpha1.NodeUpdate, uid, planDigest string) *rollout.Run {
 }
 
 // useLaterAttempt uses an attempt of the node that the API objects do not know. Its Node object
-// was deleted during the update, with mark and spec.run, and created again, but the node's
-// journal survived. A node never starts an attempt twice, so the latest one counts.
+// was deleted during the update, with mark and spec.run, and created again, or the undo of a
+// server restored the database from before its attempt. The node's journal survived. A node
+// never starts an attempt twice, so the latest one counts.
 func useLaterAttempt(out *rollout.Run, s *v1alpha1.NodeRunStatus) {
 	out.Attempt.Number = s.Attempt
 	if out.Undo = s.State == v1alpha1.RunUndone; out.Undo {
-		out.UndoReason = "an attempt failed before the Node object was made again"
+		out.UndoReason = "an attempt failed before the Node object was made again, or before an undo restored the database"
 	}
 }
 
