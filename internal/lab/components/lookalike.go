@@ -59,12 +59,8 @@ func ForLookAlike(ctx context.Context, version string, progress Progress) (*Look
 		release.BinDir:     {"kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl", "kubeadm", "etcd"},
 		node.ContainerdDir: {"containerd", "containerd-shim-runc-v2", "ctr"},
 	}
-	if b.Distribution == distribution.K3s {
-		kine, err := build(ctx, kineSet(), progress)
-		if err != nil {
-			return nil, err
-		}
-		from[kine] = []string{"kine"}
+	if err := addKine(ctx, from, b, progress); err != nil {
+		return nil, err
 	}
 	parts := map[string]entry{}
 	for dir, names := range from {
@@ -74,6 +70,16 @@ func ForLookAlike(ctx context.Context, version string, progress Progress) (*Look
 	}
 	program, err := packParts(ctx, filepath.Join(own, "lookalike"), b.Distribution, parts, progress)
 	return &LookAlike{Version: version, Program: program, Release: release}, err
+}
+
+// addKine adds what k3s alone has.
+func addKine(ctx context.Context, from map[string][]string, b distribution.Build, progress Progress) error {
+	if b.Distribution != distribution.K3s {
+		return nil
+	}
+	dir, err := build(ctx, kineSet(), progress)
+	from[dir] = []string{"kine"}
+	return err
 }
 
 // namedSet are the programs whose version nodes and the API server report.
