@@ -36,6 +36,13 @@ var shown = []struct {
 	{"test/e2e/results/lookalike-hold-rke2.json", "the same on a look-alike of RKE2", steps},
 	{"test/e2e/results/lookalike-update-k3s.json", "three nodes of a look-alike of k3s move to another build, then over a minor version", count("moves", "moves")},
 	{"test/e2e/results/lookalike-update-rke2.json", "the same on a look-alike of RKE2", count("moves", "moves")},
+	{"test/e2e/results/lookalike-documented.json", "a look-alike of k3s moves by the documented way, node by node", func(v value) string {
+		return count("containersWithoutImage", "containers without an image")(value(v.get("documentedWay").(map[string]any)))
+	}},
+	{"test/e2e/results/lookalike-sqlite.json", "the only server of a look-alike of k3s, with SQLite, is undone over a minor version with its data", func(v value) string {
+		u := value(v.get("undone").(map[string]any))
+		return fmt.Sprintf("API server unavailable %.0f s, undone after %.0f s", u.get("apiUnavailableSeconds"), u.get("seconds"))
+	}},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
 	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
