@@ -43,6 +43,10 @@ var shown = []struct {
 		u := value(v.get("undone").(map[string]any))
 		return fmt.Sprintf("API server unavailable %.0f s, undone after %.0f s", u.get("apiUnavailableSeconds"), u.get("seconds"))
 	}},
+	{"test/e2e/results/lookalike-sqlite-move.json", "then its three nodes move over the minor version from one stick", func(v value) string {
+		m := value(v.get("move").(map[string]any))
+		return fmt.Sprintf("%s, API server unavailable %.0f s, %v retries", count("containersWithoutImage", "containers without an image")(m), m.get("apiUnavailableSeconds"), m.get("retries"))
+	}},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
 	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
