@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/platforms"
-	"google.golang.org/grpc"
 
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 )
@@ -24,7 +22,7 @@ type Blobs = cri.Blobs
 // Client speaks to one containerd.
 type Client struct {
 	socket   string
-	api      *containerd.Client
+	api      *runtimeAPI
 	cri      *cri.Client
 	platform platforms.MatchComparer
 	busy     turns // blobs and layers that are being written
@@ -37,9 +35,7 @@ func Open(socket string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := containerd.New(strings.TrimPrefix(socket, "unix://"),
-		containerd.WithDefaultNamespace(Namespace), containerd.WithTimeout(5*time.Second),
-		containerd.WithExtraDialOpts([]grpc.DialOption{grpc.WithIdleTimeout(0)}))
+	api, err := openAPI(strings.TrimPrefix(socket, "unix://"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd at %s: %w", socket, err), c.Close())
 	}
@@ -47,7 +43,7 @@ func Open(socket string) (*Client, error) {
 }
 
 // Close ends the connections.
-func (c *Client) Close() error { return errors.Join(c.api.Close(), c.cri.Close()) }
+func (c *Client) Close() error { return errors.Join(c.api.close(), c.cri.Close()) }
 
 // CRI is the same runtime seen as the kubelet sees it.
 func (c *Client) CRI() *cri.Client { return c.cri }
@@ -79,20 +75,7 @@ func (c *Client) Root(ctx context.Context) (string, error) {
 // back after a restart, until the context ends.
 func (c *Client) Watch(ctx context.Context, changed func()) {
 	for ctx.Err() == nil {
-		events, errs := c.api.Subscribe(ctx, `topic=="/images/delete"`)
-		alive := true
-		for alive {
-			select {
-			case _, ok := <-events:
-				if alive = ok; ok {
-					changed()
-				}
-			case err := <-errs:
-				alive = err == nil && ctx.Err() == nil // the runtime went away, or we
-			case <-ctx.Done():
-				return
-			}
-		}
+		_ = c.api.subscribe(ctx, `topic=="/images/delete"`, changed) // until the runtime goes away, or we
 		if !c.waitUntilBack(ctx) {
 			return
 		}

@@ -20,8 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -109,6 +111,17 @@ func (d *daemon) start() {
 	}
 	text, _ := os.ReadFile(filepath.Join(d.dir, "log"))
 	d.t.Fatalf("containerd does not answer; its log ends:\n%s", text[max(0, len(text)-3000):])
+}
+
+// officialClient is containerd's own client: what it writes and sees is what counts.
+func officialClient(t *testing.T, d *daemon) *client.Client {
+	t.Helper()
+	c, err := client.New(d.socket(), client.WithDefaultNamespace(Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 func (d *daemon) stop() {
@@ -206,6 +219,7 @@ func TestLoadAndPin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	official := officialClient(t, d)
 	blobs := blobMap{}
 	ctx := t.Context()
 	load := func(t *testing.T, img Image) []string {
@@ -224,6 +238,27 @@ func TestLoadAndPin(t *testing.T) {
 		names := load(t, makeImage(blobs, "example.test:5000/a/b/c/sparse:1", "two", true))
 		if len(names) != 4 {
 			t.Fatalf("want tag, index digest, manifest digest and ID, got %v", names)
+		}
+	})
+	t.Run("the garbage collector keeps every blob and file of a loaded image", func(t *testing.T) {
+		img := makeImage(blobs, "example.test/collected:1", "collected", true)
+		load(t, img)
+		l, err := official.LeasesService().Create(ctx, leases.WithRandomID())
+		if err == nil {
+			err = official.LeasesService().Delete(ctx, l, leases.SynchronousDelete) // returns after a collection
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := official.GetImage(ctx, img.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, _, _, missing, err := images.Check(ctx, official.ContentStore(), record.Target(), record.Platform()); !ok || err != nil || len(missing) > 0 {
+			t.Errorf("missing %v: %v", missing, err)
+		}
+		if ok, err := record.IsUnpacked(ctx, "overlayfs"); !ok || err != nil {
+			t.Errorf("its files: %v %v", ok, err)
 		}
 	})
 	t.Run("loading twice is loading once", func(t *testing.T) {
@@ -252,7 +287,7 @@ func TestLoadAndPin(t *testing.T) {
 		img := makeImage(blobs, "example.test/theirs:1", "theirs", false)
 		names := load(t, img)
 		// As if others had imported and pinned it before us.
-		is := c.api.ImageService()
+		is := official.ImageService()
 		for _, n := range names {
 			if err := is.Delete(ctx, n); err != nil {
 				t.Fatal(err)
@@ -287,7 +322,7 @@ func TestLoadAndPin(t *testing.T) {
 	t.Run("a name imported by others gets its digest name and pin", func(t *testing.T) {
 		img := makeImage(blobs, "example.test/foreign:1", "five", false)
 		names := load(t, img)
-		if err := c.api.ImageService().Delete(ctx, names[1]); err != nil {
+		if err := official.ImageService().Delete(ctx, names[1]); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok, err := c.Pin(ctx, img); err != nil || !ok {
@@ -325,7 +360,7 @@ func TestLoadAndPin(t *testing.T) {
 		all := blobMap{}
 		img := makeImage(all, "example.test/hollow:1", "nine", false)
 		// What an import that was cut off, or that skips what is missing, leaves.
-		lctx, done, err := c.api.WithLease(ctx)
+		lctx, done, err := official.WithLease(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,13 +368,13 @@ func TestLoadAndPin(t *testing.T) {
 		for d, b := range all {
 			if bytes.HasPrefix(b, []byte("{")) {
 				desc := ocispec.Descriptor{Digest: digest.Digest(d), Size: int64(len(b))}
-				if err := content.WriteBlob(lctx, c.api.ContentStore(), d, bytes.NewReader(b), desc); err != nil {
+				if err := content.WriteBlob(lctx, official.ContentStore(), d, bytes.NewReader(b), desc); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		target := ocispec.Descriptor{MediaType: img.MediaType, Digest: digest.Digest(img.Digest), Size: img.Size}
-		if _, err := c.api.ImageService().Create(lctx, images.Image{Name: img.Name, Target: target}); err != nil {
+		if _, err := official.ImageService().Create(lctx, images.Image{Name: img.Name, Target: target}); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok, err := c.Pin(ctx, img); ok || err != nil {
@@ -364,7 +399,7 @@ func TestLoadAndPin(t *testing.T) {
 		if _, err := c.Load(ctx, img, partial); err == nil {
 			t.Fatal("loaded without its layer")
 		}
-		if _, err := c.api.ImageService().Get(ctx, img.Name); !errdefs.IsNotFound(err) {
+		if _, err := official.ImageService().Get(ctx, img.Name); !errdefs.IsNotFound(err) {
 			t.Fatalf("a name of a half image: %v", err)
 		}
 	})
@@ -379,6 +414,7 @@ func TestLoadSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	official := officialClient(t, d)
 	blobs := blobMap{}
 	for _, point := range []string{failpoint.LoadContent, failpoint.LoadUnpack, failpoint.LoadDone, failpoint.PinLabel} {
 		t.Run("cut off at "+point, func(t *testing.T) {
@@ -425,7 +461,7 @@ func TestLoadSurvives(t *testing.T) {
 	t.Run("a deletion is noticed", func(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // the new subscription
 		for _, n := range names {
-			if err := c.api.ImageService().Delete(t.Context(), n, images.SynchronousDelete()); err != nil {
+			if err := official.ImageService().Delete(t.Context(), n, images.SynchronousDelete()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -14,6 +14,9 @@
 // with the file that it was copied from. In any doubt containerd gets the bytes over
 // its API and verifies them.
 //
+// It calls containerd's services itself (api.go, contentstore.go, imagestore.go): the general client
+// would make the agent 2 MB larger. Tests compare with that client.
+//
 // Inputs: an Image and a Blobs (where its blobs are). Outputs: records in
 // containerd's namespace k8s.io. Callers: the agent halves of load and pin.
 package containerd

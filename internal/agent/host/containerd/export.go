@@ -25,7 +25,7 @@ var ErrNoImage = cri.ErrNoImage
 // layout with one manifest. It returns the digest of that manifest: the image's, or one in its
 // index. The directory is complete or does not exist.
 func (c *Client) Export(ctx context.Context, dgst, dir string) (string, error) {
-	found, err := c.api.ImageService().List(ctx, "target.digest=="+dgst)
+	found, err := c.api.images.list(ctx, "target.digest=="+dgst)
 	if err != nil {
 		return "", fmt.Errorf("image %s: %w", dgst, err)
 	}
@@ -62,7 +62,7 @@ func (c *Client) ofPlatform(ctx context.Context, target ocispec.Descriptor) (oci
 	if !images.IsIndexType(target.MediaType) {
 		return target, nil
 	}
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	list, err := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(cs), c.platform), c.platform, 1)(ctx, target)
 	if err != nil || len(list) == 0 {
 		return target, fmt.Errorf("it has nothing for this platform: %w", err)
@@ -75,7 +75,7 @@ func (c *Client) exportTo(ctx context.Context, target ocispec.Descriptor, dir st
 	if err := os.MkdirAll(blobs, 0o755); err != nil {
 		return err
 	}
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	err := images.Walk(ctx, images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		ra, err := cs.ReaderAt(ctx, desc)
 		if err != nil {

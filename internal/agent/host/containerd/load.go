@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -45,12 +43,12 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 		return nil, fmt.Errorf("digest %q: %w", img.Digest, err)
 	}
 	target := ocispec.Descriptor{MediaType: img.MediaType, Digest: dgst, Size: img.Size}
-	ctx, done, err := c.api.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(leaseTime))
+	ctx, done, err := c.api.withLease(ctx, leaseTime)
 	if err != nil {
 		return nil, err
 	}
 	// The lease ends only when the names reference the blobs, or the load failed.
-	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	defer done()
 	if err := c.ingest(ctx, target, blobs, at.root); err != nil {
 		return nil, err
 	}
@@ -61,7 +59,7 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 	}
 	// Layers that were there before us were not under our lease; from here on
 	// the configuration holds them.
-	ok, err := containerd.NewImageWithPlatform(c.api, record, c.platform).IsUnpacked(ctx, at.snapshotter)
+	ok, err := c.unpackedIn(ctx, record, at.snapshotter)
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
@@ -85,7 +83,7 @@ func (c *Client) load(ctx context.Context, img Image, blobs Blobs) ([]string, er
 // ingest copies the blobs of this node's platform and links them, so that the
 // runtime's collector keeps them as long as the image has a name.
 func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Blobs, root string) error {
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	children := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		// Layers come after the image's own manifest: it tells whether the directory is the runtime's.
 		dir := ""
@@ -97,17 +95,23 @@ func (c *Client) ingest(ctx context.Context, target ocispec.Descriptor, blobs Bl
 		}
 		return images.Children(ctx, cs, desc)
 	})
-	handler := images.SetChildrenMappedLabels(cs, images.FilterPlatforms(children, c.platform), images.ChildGCLabels)
-	return images.Walk(ctx, handler, target)
+	mine := images.FilterPlatforms(children, c.platform)
+	return images.Walk(ctx, images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		found, err := mine(ctx, desc)
+		if err != nil {
+			return nil, err
+		}
+		return found, cs.label(ctx, desc.Digest, linkLabels(found))
+	}), target)
 }
 
 // copyBlob always asks for a writer: also when the blob is there already, that
 // puts it under our lease, and the collector cannot take it away meanwhile.
 // A blob that it first places in dir is complete for that writer. Otherwise
 // the runtime gets the bytes, compares them and reports what is wrong.
-func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.Descriptor, blobs Blobs, dir string) error {
+func (c *Client) copyBlob(ctx context.Context, cs contentStore, desc ocispec.Descriptor, blobs Blobs, dir string) error {
 	defer c.busy.acquire(desc.Digest.String())() // images that share it may come at once
-	if _, err := cs.Info(ctx, desc.Digest); dir != "" && errdefs.IsNotFound(err) {
+	if _, err := cs.size(ctx, desc.Digest); dir != "" && errdefs.IsNotFound(err) {
 		_ = placeBlob(dir, desc, blobs) // else the runtime copies it
 		failpoint.Here(failpoint.LoadBlob)
 	}
@@ -131,7 +135,7 @@ func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.De
 		return nil
 	case errdefs.IsFailedPrecondition(err):
 		// Other bytes than promised: the next try must not go on after them.
-		err = errors.Join(err, w.Close(), cs.Abort(ctx, ref))
+		err = errors.Join(err, w.Close(), cs.abort(ctx, ref))
 	}
 	return fmt.Errorf("blob %s: %w", desc.Digest, err)
 }
@@ -139,7 +143,7 @@ func (c *Client) copyBlob(ctx context.Context, cs content.Store, desc ocispec.De
 // referenceNames returns all records that the image must have: its tag, its digest, that of
 // this platform's manifest, and its ID.
 func (c *Client) referenceNames(ctx context.Context, img images.Image, repo string) ([]string, error) {
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	config, err := img.Config(ctx, cs, c.platform)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -157,7 +161,7 @@ func (c *Client) referenceNames(ctx context.Context, img images.Image, repo stri
 
 // manifestOf is the digest of this platform's manifest in an index.
 func (c *Client) manifestOf(ctx context.Context, index ocispec.Descriptor) (digest.Digest, error) {
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	handler := images.LimitManifests(images.FilterPlatforms(images.ChildrenHandler(cs), c.platform), c.platform, 1)
 	ms, err := handler(ctx, index)
 	if err != nil {
@@ -171,10 +175,9 @@ func (c *Client) manifestOf(ctx context.Context, index ocispec.Descriptor) (dige
 
 // record makes the names, each pinned from its first moment.
 func (c *Client) record(ctx context.Context, names []string, target ocispec.Descriptor) error {
-	is := c.api.ImageService()
 	for _, name := range names {
 		img := images.Image{Name: name, Target: target, Labels: pinLabels()}
-		_, err := is.Create(ctx, img)
+		err := c.api.images.create(ctx, img)
 		if errdefs.IsAlreadyExists(err) {
 			err = c.takeOver(ctx, img)
 		}
@@ -190,8 +193,7 @@ func (c *Client) record(ctx context.Context, names []string, target ocispec.Desc
 // an ID may belong to another name as well: not its target. A pin that others
 // made stays theirs.
 func (c *Client) takeOver(ctx context.Context, img images.Image) error {
-	is := c.api.ImageService()
-	have, err := is.Get(ctx, img.Name)
+	have, err := c.api.images.get(ctx, img.Name)
 	if err != nil {
 		return err
 	}
@@ -202,9 +204,5 @@ func (c *Client) takeOver(ctx context.Context, img images.Image) error {
 	if have.Labels[pinLabel] != pinValue || have.Labels[ownLabel] != "" {
 		fields = append(fields, pinFields()...)
 	}
-	if len(fields) == 0 {
-		return nil // no fields would mean all of them
-	}
-	_, err = is.Update(ctx, img, fields...)
-	return err
+	return c.api.images.update(ctx, img, fields...)
 }

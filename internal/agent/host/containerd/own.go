@@ -7,7 +7,7 @@ import (
 
 // OwnPins are the names of the records that carry our pin.
 func (c *Client) OwnPins(ctx context.Context) ([]string, error) {
-	all, err := c.api.ImageService().List(ctx, fmt.Sprintf("labels.%q==%q", ownLabel, ownValue))
+	all, err := c.api.images.list(ctx, fmt.Sprintf("labels.%q==%q", ownLabel, ownValue))
 	if err != nil {
 		return nil, fmt.Errorf("list of pinned images: %w", err)
 	}

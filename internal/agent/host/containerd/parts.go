@@ -8,11 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/image-spec/identity"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -28,7 +27,7 @@ const contentDir = "io.containerd.content.v1.content/blobs"
 // with parts means that what comes after them cannot be found while one of them
 // is damaged, or that layers are not unpacked: Load unpacks them.
 func (c *Client) Parts(ctx context.Context, img Image) ([]cri.Part, error) {
-	have, err := c.api.ImageService().Get(ctx, img.Name)
+	have, err := c.api.images.get(ctx, img.Name)
 	if errdefs.IsNotFound(err) || err == nil && have.Target.Digest.String() != img.Digest {
 		return nil, fmt.Errorf("image %s: %w", img.Name, cri.ErrNoImage)
 	}
@@ -40,11 +39,11 @@ func (c *Client) Parts(ctx context.Context, img Image) ([]cri.Part, error) {
 		return nil, err
 	}
 	// The lease keeps containerd's garbage collection away from these blobs.
-	ctx, done, err := c.api.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(time.Hour))
+	ctx, done, err := c.api.withLease(ctx, leaseTime)
 	if err != nil {
 		return nil, fmt.Errorf("parts of image %s: %w", img.Name, err)
 	}
-	defer func() { _ = done(context.WithoutCancel(ctx)) }()
+	defer done()
 	parts, manifest, err := c.blobParts(ctx, filepath.Join(root, contentDir), have.Target)
 	if err != nil {
 		return parts, fmt.Errorf("parts of image %s: %w", img.Name, err)
@@ -61,7 +60,7 @@ func (c *Client) Parts(ctx context.Context, img Image) ([]cri.Part, error) {
 
 // blobParts walks from the top to the manifest of this platform.
 func (c *Client) blobParts(ctx context.Context, dir string, target ocispec.Descriptor) (parts []cri.Part, m ocispec.Manifest, err error) {
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	file := func(d ocispec.Descriptor) {
 		parts = append(parts, cri.Part{Digest: d.Digest.String(), File: filepath.Join(dir, d.Digest.Algorithm().String(), d.Digest.Encoded()), Size: d.Size})
 	}
@@ -83,7 +82,7 @@ func (c *Client) blobParts(ctx context.Context, dir string, target ocispec.Descr
 	file(m.Config)
 	for _, l := range m.Layers {
 		// Layers that were thrown away after unpacking are no damage.
-		if _, err := cs.Info(ctx, l.Digest); err == nil {
+		if _, err := cs.size(ctx, l.Digest); err == nil {
 			file(l)
 		}
 	}
@@ -91,7 +90,7 @@ func (c *Client) blobParts(ctx context.Context, dir string, target ocispec.Descr
 }
 
 func (c *Client) readJSON(ctx context.Context, d ocispec.Descriptor, into any) error {
-	ra, err := c.api.ContentStore().ReaderAt(ctx, d)
+	ra, err := c.api.content.ReaderAt(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -119,17 +118,18 @@ func (c *Client) layerDirs(ctx context.Context, snapshotter string, m ocispec.Ma
 	if len(m.Layers) == 0 {
 		return nil, nil
 	}
-	sn := c.api.SnapshotService(snapshotter)
+	sn := c.api.snapshots
 	key := fmt.Sprintf("refit-look-%s", m.Config.Digest)
-	_ = sn.Remove(ctx, key) // of an interrupted call
-	mounts, err := sn.View(ctx, key, identity.ChainID(conf.RootFS.DiffIDs).String())
+	remove := &snapshotsapi.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key}
+	_, _ = sn.Remove(ctx, remove) // of an interrupted call
+	view, err := sn.View(ctx, &snapshotsapi.ViewSnapshotRequest{Snapshotter: snapshotter, Key: key, Parent: identity.ChainID(conf.RootFS.DiffIDs).String()})
 	if err != nil {
 		return nil, err
 	}
-	if err := sn.Remove(ctx, key); err != nil {
+	if _, err := sn.Remove(ctx, remove); err != nil {
 		return nil, err
 	}
-	dirs := lowerDirs(mounts)
+	dirs := lowerDirs(view.GetMounts())
 	if len(dirs) != len(m.Layers) {
 		return nil, fmt.Errorf("snapshotter %s keeps %d layers in %d directories: refit cannot read their files", snapshotter, len(m.Layers), len(dirs))
 	}
@@ -137,7 +137,7 @@ func (c *Client) layerDirs(ctx context.Context, snapshotter string, m ocispec.Ma
 }
 
 // lowerDirs are the directories of a view, the lowest first.
-func lowerDirs(mounts []mount.Mount) []string {
+func lowerDirs(mounts []*types.Mount) []string {
 	if len(mounts) != 1 {
 		return nil
 	}
@@ -157,20 +157,20 @@ func lowerDirs(mounts []mount.Mount) []string {
 // Refresh makes the runtime read an image again after its blobs were restored: at its start the
 // runtime skips images that it cannot read.
 func (c *Client) Refresh(ctx context.Context, img Image) error {
-	is := c.api.ImageService()
+	is := c.api.images
 	names := []string{img.Name, repository(img.Name) + "@" + img.Digest}
-	if have, err := is.Get(ctx, img.Name); err == nil {
+	if have, err := is.get(ctx, img.Name); err == nil {
 		if all, err := c.referenceNames(ctx, have, repository(img.Name)); err == nil {
 			names = all
 		}
 	}
 	for _, name := range names {
-		have, err := is.Get(ctx, name)
+		have, err := is.get(ctx, name)
 		if errdefs.IsNotFound(err) {
 			continue
 		}
 		if err == nil {
-			_, err = is.Update(ctx, have, pinFields()...) // no change, but the update notifies the CRI plugin
+			err = is.update(ctx, have, pinFields()...) // no change, but the update notifies the CRI plugin
 		}
 		if err != nil {
 			return fmt.Errorf("name %s: %w", name, err)
@@ -182,8 +182,8 @@ func (c *Client) Refresh(ctx context.Context, img Image) error {
 // Remove takes an image out with all its names, also one that CRI does not list
 // because it cannot read it.
 func (c *Client) Remove(ctx context.Context, name string) error {
-	is := c.api.ImageService()
-	have, err := is.Get(ctx, name)
+	is := c.api.images
+	have, err := is.get(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return c.cri.Remove(ctx, name)
 	}
@@ -193,12 +193,12 @@ func (c *Client) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("removal of image %s: %w", name, err)
 	}
-	left, err := is.List(ctx, "target.digest=="+have.Target.Digest.String())
+	left, err := is.list(ctx, "target.digest=="+have.Target.Digest.String())
 	if err != nil {
 		return fmt.Errorf("removal of image %s: %w", name, err)
 	}
 	for _, img := range left {
-		if err := is.Delete(ctx, img.Name, images.SynchronousDelete()); err != nil && !errdefs.IsNotFound(err) {
+		if err := is.remove(ctx, img.Name); err != nil && !errdefs.IsNotFound(err) {
 			return fmt.Errorf("removal of image %s: %w", name, err)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/image-spec/identity"
 
 	"github.com/refit-dev/refit/internal/failpoint"
 )
@@ -44,8 +44,8 @@ func repository(name string) string {
 // that are missing. ok is false, without an error, if the image is not there
 // with this digest and all its layers: it must be loaded then.
 func (c *Client) Pin(ctx context.Context, img Image) (names []string, ok bool, err error) {
-	is := c.api.ImageService()
-	have, err := is.Get(ctx, img.Name)
+	is := c.api.images
+	have, err := is.get(ctx, img.Name)
 	if errdefs.IsNotFound(err) || err == nil && have.Target.Digest.String() != img.Digest {
 		return nil, false, nil
 	}
@@ -82,12 +82,20 @@ func (c *Client) unpacked(ctx context.Context, img images.Image) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return containerd.NewImageWithPlatform(c.api, img, c.platform).IsUnpacked(ctx, snapshotter)
+	return c.unpackedIn(ctx, img, snapshotter)
+}
+
+func (c *Client) unpackedIn(ctx context.Context, img images.Image, snapshotter string) (bool, error) {
+	diffs, err := img.RootFS(ctx, c.api.content, c.platform)
+	if err != nil {
+		return false, err
+	}
+	return c.api.hasSnapshot(ctx, snapshotter, identity.ChainID(diffs).String())
 }
 
 func (c *Client) pinOne(ctx context.Context, name string, as images.Image) error {
-	is := c.api.ImageService()
-	have, err := is.Get(ctx, name)
+	is := c.api.images
+	have, err := is.get(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return c.record(ctx, []string{name}, as.Target)
 	}
@@ -95,7 +103,7 @@ func (c *Client) pinOne(ctx context.Context, name string, as images.Image) error
 		return err
 	}
 	have.Labels = pinLabels()
-	_, err = is.Update(ctx, have, pinFields()...)
+	err = is.update(ctx, have, pinFields()...)
 	failpoint.Here(failpoint.PinLabel)
 	return err
 }
@@ -103,9 +111,9 @@ func (c *Client) pinOne(ctx context.Context, name string, as images.Image) error
 // Unpin takes our pins off records; those of others stay. The images stay until
 // the kubelet collects them. A record that is gone is none to unpin.
 func (c *Client) Unpin(ctx context.Context, names []string) error {
-	is := c.api.ImageService()
+	is := c.api.images
 	for _, name := range names {
-		have, err := is.Get(ctx, name)
+		have, err := is.get(ctx, name)
 		if errdefs.IsNotFound(err) || err == nil && have.Labels[ownLabel] == "" {
 			continue
 		}
@@ -113,7 +121,7 @@ func (c *Client) Unpin(ctx context.Context, names []string) error {
 			return fmt.Errorf("unpin of %s: %w", name, err)
 		}
 		have.Labels = nil
-		if _, err := is.Update(ctx, have, pinFields()...); err != nil {
+		if err := is.update(ctx, have, pinFields()...); err != nil {
 			return fmt.Errorf("unpin of %s: %w", name, err)
 		}
 	}

@@ -34,7 +34,7 @@ func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 			return nil, err
 		}
 	}
-	got, err := c.api.ImageService().Get(ctx, byDigest)
+	got, err := c.api.images.get(ctx, byDigest)
 	if err != nil {
 		return nil, fmt.Errorf("image %s was fetched and is not there: %w", img.Name, err)
 	}
@@ -60,7 +60,7 @@ func (c *Client) Pull(ctx context.Context, img Image) ([]string, error) {
 // here reports whether an image is there whole under a name: the kubelet may have
 // fetched it, and then no registry is asked.
 func (c *Client) here(ctx context.Context, name string) (bool, error) {
-	img, err := c.api.ImageService().Get(ctx, name)
+	img, err := c.api.images.get(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return false, nil
 	}

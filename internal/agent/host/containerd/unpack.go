@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/content"
+	diffapi "github.com/containerd/containerd/api/services/diff/v1"
+	snapshotsapi "github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/labels"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -27,7 +27,7 @@ type place struct{ root, snapshots, snapshotter string }
 // The unpacker of containerd's client would do a layer twice that two images share
 // and that are loaded at the same time, and would wait for the disk at each.
 func (c *Client) unpack(ctx context.Context, img images.Image, at place) error {
-	cs := c.api.ContentStore()
+	cs := c.api.content
 	manifest, err := images.Manifest(ctx, cs, img.Target, c.platform)
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
@@ -54,26 +54,24 @@ func (c *Client) unpack(ctx context.Context, img images.Image, at place) error {
 		parent = chain
 	}
 	// By this the runtime's collector keeps the files as long as the configuration.
-	key := "containerd.io/gc.ref.snapshot." + at.snapshotter
-	_, err = cs.Update(ctx, content.Info{Digest: manifest.Config.Digest, Labels: map[string]string{key: parent.String()}}, "labels."+key)
-	return err
+	return cs.label(ctx, manifest.Config.Digest, map[string]string{"containerd.io/gc.ref.snapshot." + at.snapshotter: parent.String()})
 }
 
 // layer unpacks one layer on top of its parent unless it is there; one at a time.
 func (c *Client) layer(ctx context.Context, blob ocispec.Descriptor, diff, parent, chain digest.Digest, at place) error {
 	defer c.busy.acquire(chain.String())()
-	sn := c.api.SnapshotService(at.snapshotter)
-	if _, err := sn.Stat(ctx, chain.String()); !errdefs.IsNotFound(err) {
+	if found, err := c.api.hasSnapshot(ctx, at.snapshotter, chain.String()); found || err != nil {
 		return err
 	}
-	key := fmt.Sprintf(snapshots.UnpackKeyFormat, "refit-"+rand.Text(), chain)
-	mounts, err := sn.Prepare(ctx, key, parent.String())
+	sn := c.api.snapshots
+	key := fmt.Sprintf("extract-refit-%s %s", rand.Text(), chain) // by its form containerd's clients know an unpack
+	prepared, err := sn.Prepare(ctx, &snapshotsapi.PrepareSnapshotRequest{Snapshotter: at.snapshotter, Key: key, Parent: parent.String()})
 	if err != nil {
 		return err
 	}
-	got, err := c.api.DiffService().Apply(ctx, blob, mounts)
-	if err == nil && got.Digest != diff {
-		err = fmt.Errorf("its files have the digest %s, the configuration says %s", got.Digest, diff)
+	got, err := c.api.diff.Apply(ctx, &diffapi.ApplyRequest{Diff: descriptorTo(blob), Mounts: prepared.GetMounts()})
+	if files := got.GetApplied().GetDigest(); err == nil && files != diff.String() {
+		err = fmt.Errorf("its files have the digest %s, the configuration says %s", files, diff)
 	}
 	if err == nil {
 		// Files are synced before the runtime notes that they are there: it never
@@ -81,17 +79,16 @@ func (c *Client) layer(ctx context.Context, blob ocispec.Descriptor, diff, paren
 		err = c.syncs.sync(at.snapshots)
 	}
 	if err == nil {
-		err = sn.Commit(ctx, chain.String(), key)
+		_, err = sn.Commit(ctx, &snapshotsapi.CommitSnapshotRequest{Snapshotter: at.snapshotter, Name: chain.String(), Key: key})
 	}
 	if err != nil {
-		gone := sn.Remove(context.WithoutCancel(ctx), key)
+		_, gone := sn.Remove(context.WithoutCancel(ctx), &snapshotsapi.RemoveSnapshotRequest{Snapshotter: at.snapshotter, Key: key})
 		if errdefs.IsAlreadyExists(err) { // another client was faster
 			return gone
 		}
 		return errors.Join(err, gone)
 	}
-	_, err = c.api.ContentStore().Update(ctx, content.Info{Digest: blob.Digest, Labels: map[string]string{labels.LabelUncompressed: diff.String()}}, "labels."+labels.LabelUncompressed)
-	return err
+	return c.api.content.label(ctx, blob.Digest, map[string]string{labels.LabelUncompressed: diff.String()})
 }
 
 // turns let one at a time work on a thing. The zero value is ready.
