@@ -15,6 +15,7 @@ const maxSize = 25_000_000
 // unwanted is code that makes the agent larger by megabytes, by a function in it.
 var unwanted = map[string]string{
 	"text/template.(*state).evalField": "it finds methods by name, so the linker keeps every exported method of every type",
+	"github.com/gogo/protobuf/proto.":  "typeurl brings it, which containerd's general client and errgrpc import: call containerd's services (see host/containerd/api.go)",
 	"k8s.io/api/core/v1.addKnownTypes": "with one type of core/v1 all of them are linked: read the members that you need (see convert.ConfigMap)",
 }
 
