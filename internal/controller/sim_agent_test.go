@@ -34,6 +34,7 @@ type simAgent struct {
 	own   client.Client
 	key   string
 	srv   *httptest.Server
+	wake  chan struct{}
 
 	mu      sync.Mutex
 	medium  []byte // header of the bundle on the medium, nil if none
@@ -98,7 +99,7 @@ func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &simAgent{t: t, node: node, admin: admin, own: newClient(t, apitest.AsNode(cfg, node)), key: id.PublicKey(), headers: map[string][]byte{}, failStep: map[int32]string{}}
+	a := &simAgent{t: t, node: node, admin: admin, own: newClient(t, apitest.AsNode(cfg, node)), key: id.PublicKey(), headers: map[string][]byte{}, failStep: map[int32]string{}, wake: make(chan struct{}, 1)}
 	if change != nil {
 		change(a)
 	}
@@ -108,10 +109,47 @@ func newSimAgent(t *testing.T, cfg *rest.Config, admin client.Client, node strin
 	t.Cleanup(a.srv.Close)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() { defer wg.Done(); a.loop(ctx) }()
+	wg.Go(func() { a.loop(ctx) })
+	watcher := newWatcher(t, cfg)
+	for of, by := range map[client.ObjectList]client.ListOption{
+		&v1alpha1.NodeUpdateList{}: client.MatchingFields{"metadata.name": node},
+		&corev1.NodeList{}:         client.MatchingFields{"metadata.name": node},
+		&corev1.PodList{}:          client.MatchingFields{"spec.nodeName": node},
+	} {
+		wg.Go(func() { a.wakeOn(ctx, watcher, of, by) })
+	}
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return a
+}
+
+// wakeOn starts a round when what the node has changes: rounds at short intervals would be most of what
+// the API servers of these tests do.
+func (a *simAgent) wakeOn(ctx context.Context, c client.WithWatch, of client.ObjectList, by client.ListOption) {
+	for ctx.Err() == nil {
+		if w, err := c.Watch(ctx, of, by); err == nil {
+			for range w.ResultChan() {
+				a.rouse()
+			}
+			w.Stop()
+		}
+		pause(ctx, roundInterval, nil)
+	}
+}
+
+func (a *simAgent) rouse() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // it is on its way
+	}
+}
+
+// pause waits for a time, at most until it is woken.
+func pause(ctx context.Context, most time.Duration, wake <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-time.After(most):
+	}
 }
 
 // accepts only the keys that the controller named in the spec.
@@ -125,31 +163,41 @@ func (a *simAgent) set(change func(*simAgent)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(a)
+	a.rouse()
 }
+
+// Rounds are roundInterval apart at least. The next one starts when something changed, or after idleInterval.
+const (
+	roundInterval = 100 * time.Millisecond
+	idleInterval  = 2 * time.Second
+)
 
 func (a *simAgent) loop(ctx context.Context) {
 	for ctx.Err() == nil {
-		a.step(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
+		unfinished := a.step(ctx)
+		pause(ctx, roundInterval, nil)
+		if !unfinished {
+			pause(ctx, idleInterval, a.wake)
 		}
 	}
 }
 
-// step does what an agent does in one round. Errors are those of an API server
-// that is just being asked too early; the next round asks again.
-func (a *simAgent) step(ctx context.Context) {
+// step does what an agent does in one round. Errors are those of an API server that is just being asked
+// too early. After them, and after a change, it is unfinished: the next round follows.
+func (a *simAgent) step(ctx context.Context) (unfinished bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.kubelet(ctx)
 	var nu v1alpha1.NodeUpdate
-	if a.mute || a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: a.node}, &nu) != nil {
-		return
+	if a.mute {
+		return false
+	}
+	if a.own.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: a.node}, &nu) != nil {
+		return true
 	}
 	var n corev1.Node
 	if a.admin.Get(ctx, client.ObjectKey{Name: a.node}, &n) != nil {
-		return
+		return true
 	}
 	a.peers = nu.Spec.Peers
 	if n.Spec.Unschedulable {
@@ -170,10 +218,12 @@ func (a *simAgent) step(ctx context.Context) {
 	want, _ := json.Marshal(st)
 	have, _ := json.Marshal(nu.Status)
 	if string(want) == string(have) {
-		return
+		moving := st.Run != nil && st.Run.State == v1alpha1.RunRunning && !a.slow
+		return moving || nu.Spec.Pins != "" && st.Pins == nil
 	}
 	u := ssa.Object{Kind: "NodeUpdate", Namespace: v1alpha1.NodesNamespace, Name: a.node, UID: string(nu.UID)}
 	_ = ssa.Status(ctx, a.own, u, st)
+	return true
 }
 
 func (a *simAgent) media(st *v1alpha1.NodeUpdateStatus, spec v1alpha1.NodeUpdateSpec) {
@@ -347,11 +397,11 @@ func (a *simAgent) moveTo(ctx context.Context, n *corev1.Node, to string) error 
 // kubelet ends the pods of this node that were evicted.
 func (a *simAgent) kubelet(ctx context.Context) {
 	var pods corev1.PodList
-	if a.admin.List(ctx, &pods) != nil {
+	if a.admin.List(ctx, &pods, client.MatchingFields{"spec.nodeName": a.node}) != nil {
 		return
 	}
 	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Spec.NodeName == a.node && p.DeletionTimestamp != nil {
+		if p := &pods.Items[i]; p.DeletionTimestamp != nil {
 			_ = a.admin.Delete(ctx, p, client.GracePeriodSeconds(0))
 		}
 	}

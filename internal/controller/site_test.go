@@ -45,6 +45,19 @@ func newClient(t testing.TB, cfg *rest.Config) client.Client {
 	return c
 }
 
+func newWatcher(t testing.TB, cfg *rest.Config) client.WithWatch {
+	t.Helper()
+	s, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // site is a cluster of one control-plane node and workers with simulated agents.
 type site struct {
 	t      *testing.T
@@ -291,11 +304,11 @@ func (s *site) wait(what string, not func() string) {
 	s.t.Helper()
 	end := time.Now().Add(patience)
 	said := ""
-	for time.Now().Before(end) {
+	for interval := 50 * time.Millisecond; time.Now().Before(end); interval = min(interval*5/4, 250*time.Millisecond) {
 		if said = not(); said == "" {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(interval)
 	}
 	s.t.Fatalf("waited in vain: %s\nlast seen: %s", what, said)
 }
