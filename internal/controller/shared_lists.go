@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
@@ -20,6 +21,18 @@ const maxSharedLists = 512
 type sharedLists[T any] struct {
 	mu    sync.Mutex
 	lists map[string][]T
+	// recent are the lists that were shared last, by their length: most objects have the lists of the one
+	// before, and a comparison needs no key.
+	recent [8]atomic.Pointer[[]T]
+}
+
+// again returns the list of that length that was shared last, if it holds all that list holds.
+func (s *sharedLists[T]) again(list []T, equal func(a, b T) bool) (shared []T, ok bool) {
+	last := s.recent[len(list)%len(s.recent)].Load()
+	if last == nil || !slices.EqualFunc(*last, list, equal) {
+		return nil, false
+	}
+	return *last, true
 }
 
 // share returns the remembered list of this key, which holds all that list holds.
@@ -27,6 +40,7 @@ func (s *sharedLists[T]) share(key string, list []T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.lists[key]; ok {
+		s.recent[len(known)%len(s.recent)].Store(&known)
 		return known
 	}
 	if s.lists == nil || len(s.lists) >= maxSharedLists { // of updates that are over, most of them
@@ -34,6 +48,7 @@ func (s *sharedLists[T]) share(key string, list []T) []T {
 	}
 	list = slices.Clip(list)
 	s.lists[key] = list
+	s.recent[len(list)%len(s.recent)].Store(&list)
 	return list
 }
 
@@ -45,6 +60,10 @@ var (
 // shareTexts makes a list of texts share its memory with the equal lists.
 func shareTexts(list *[]string) {
 	if len(*list) == 0 {
+		return
+	}
+	if last, ok := sharedTexts.again(*list, func(a, b string) bool { return a == b }); ok {
+		*list = last
 		return
 	}
 	var key strings.Builder
@@ -59,6 +78,10 @@ func shareSteps(list *[]v1alpha1.UpdateStep) {
 	if len(*list) == 0 {
 		return
 	}
+	if last, ok := sharedSteps.again(*list, sameStep); ok {
+		*list = last
+		return
+	}
 	var key strings.Builder
 	for i := range *list {
 		s := &(*list)[i]
@@ -68,6 +91,10 @@ func shareSteps(list *[]v1alpha1.UpdateStep) {
 		}
 	}
 	*list = sharedSteps.share(key.String(), *list)
+}
+
+func sameStep(a, b v1alpha1.UpdateStep) bool {
+	return a.ID == b.ID && a.Updater == b.Updater && a.Verb == b.Verb && a.From == b.From && a.To == b.To && a.DeadlineSeconds == b.DeadlineSeconds && maps.Equal(a.Params, b.Params)
 }
 
 // addToKey adds texts with their lengths, so that no two lists have the same key.

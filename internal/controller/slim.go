@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"hash/maphash"
+	"sync/atomic"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,10 +60,27 @@ func slimHandlers(all []corev1.NodeRuntimeHandler) []corev1.NodeRuntimeHandler {
 	return nil
 }
 
+// recentTexts are texts that were shared lately, by their hash. Most texts of an object are in the one
+// before it too, and the table of all texts takes longer to ask.
+var (
+	recentTexts [1024]atomic.Pointer[string]
+	textSeed    = maphash.MakeSeed()
+)
+
 // internStrings makes equal texts one.
 func internStrings(texts ...*string) {
 	for _, t := range texts {
-		*t = unique.Make(*t).Value()
+		if *t == "" {
+			continue
+		}
+		recent := &recentTexts[maphash.String(textSeed, *t)%uint64(len(recentTexts))]
+		if known := recent.Load(); known != nil && *known == *t {
+			*t = *known
+			continue
+		}
+		shared := unique.Make(*t).Value()
+		recent.Store(&shared)
+		*t = shared
 	}
 }
 
