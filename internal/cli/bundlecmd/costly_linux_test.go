@@ -15,14 +15,12 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 )
 
-// program builds a program as it is shipped.
+// program builds a program for a test.
 func program(t *testing.T, from string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
-	c := exec.Command("go", "build", "-o", path, from)
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := build(from, path); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

@@ -17,9 +17,8 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "refit-render"), "../../../cmd/refit-render")
-	if text, err := build.CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v: %s", err, text))
+	if err := build("github.com/refit-dev/refit/cmd/refit-render", filepath.Join(dir, "refit-render")); err != nil {
+		panic(err)
 	}
 	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		panic(err)
@@ -27,6 +26,17 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// build builds a program as it is shipped. go run keeps what it linked in the build cache, which go build
+// does not, and "runs" it here with cp.
+func build(from, to string) error {
+	c := exec.Command("go", "run", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-exec", "cp", from, to)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", from, err, text)
+	}
+	return nil
 }
 
 // A renderer that is missing, dies, never ends its answer, or says nothing useful, is reported.
