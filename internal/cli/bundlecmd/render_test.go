@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/controller/apitest"
 )
 
-// TestMain builds the program that renders charts and kustomizations, and puts it into PATH.
+// TestMain builds the program that renders charts and kustomizations, and puts it into PATH. Tests share
+// API servers.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "refit-render-*")
 	if err != nil {
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		panic(err)
 	}
-	code := m.Run()
+	code := apitest.Main(m)
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
