@@ -211,6 +211,9 @@ const (
 	// FieldOSPolicy is the answer of the host's signature policy about the desired image.
 	FieldOSDriver = "os/driver"
 	FieldOSPolicy = "os/signature-policy"
+	// FieldOSBootFallback lists what the host needs so that it returns by itself from an
+	// image that does not come up, with commas; ValueComplete if nothing is missing.
+	FieldOSBootFallback = "os/boot-fallback"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"
@@ -236,11 +239,12 @@ const (
 )
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be
-// absent and is; a file as the booted image has it.
+// absent and is; a file as the booted image has it; a host that needs nothing more.
 const (
-	ValueNone    = "none"
-	ValueAbsent  = "absent"
-	ValueAsImage = "as the image has it"
+	ValueNone     = "none"
+	ValueAbsent   = "absent"
+	ValueAsImage  = "as the image has it"
+	ValueComplete = "complete"
 )
 
 // DigestOf is sha256:<hex> of some bytes.

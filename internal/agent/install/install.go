@@ -24,10 +24,12 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Unit is the agent's service, Preflight the check before the kubelet starts.
+// Unit is the agent's service, Preflight the check before the kubelet starts, BootCheck that of a
+// boot into a new OS image.
 const (
 	Unit      = "refit-agent.service"
 	Preflight = "refit-preflight.service"
+	BootCheck = "refit-boot-check.service"
 )
 
 // Places that Install writes to; the zero value is a node's own root.

@@ -43,7 +43,7 @@ func TestInstall(t *testing.T) {
 		}
 		o := Options{Places: p, NoStart: true, Printf: discard(t), Config: agentconfig.Config{Node: "n1", Media: []string{medium}}}
 		r, err := Install(t.Context(), o)
-		if err != nil || len(r.Changed) != 5 {
+		if err != nil || len(r.Changed) != 6 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		got, err := agentconfig.ReadFile(p.config())

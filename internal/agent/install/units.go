@@ -3,6 +3,7 @@ package install
 import (
 	"strings"
 
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/distribution"
 )
 
@@ -13,6 +14,7 @@ type unitFile struct{ path, text string }
 func (p Places) units() []unitFile {
 	return []unitFile{
 		{p.preflightUnit(), preflightText(p.Binary())},
+		{p.at("/etc/systemd/system/" + BootCheck), BootCheckText(p.Binary())},
 		{p.agentUnit(), agentText(p.Binary())},
 		{p.kubeletDropin(), kubeletDropinText(p.Binary())},
 	}
@@ -24,7 +26,7 @@ func agentText(binary string) string {
 	return `[Unit]
 Description=refit node agent
 Documentation=https://github.com/refit-dev/refit
-Wants=network-online.target
+Wants=network-online.target ` + BootCheck + `
 After=network-online.target local-fs.target containerd.service crio.service
 Before=` + distribution.KubeletUnit + `
 StartLimitIntervalSec=0
@@ -69,6 +71,45 @@ TimeoutStopSec=30
 [Install]
 WantedBy=multi-user.target
 `
+}
+
+// BootCheckText is the unit that checks a boot into a new OS image, and only such a boot: the agent
+// must run. It is in /etc, so that an image without the agent is found too. Then the machine
+// restarts, and GRUB counts. The agent's unit wants it, so it needs no link of its own.
+func BootCheckText(binary string) string {
+	return `[Unit]
+Description=refit check of a new OS image
+Documentation=https://github.com/refit-dev/refit
+ConditionPathExists=` + osdriver.BootAttempt + `
+Before=boot-complete.target
+FailureAction=reboot
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=` + bootCheckCommand(binary) + `
+TimeoutStartSec=600
+NoNewPrivileges=yes
+`
+}
+
+// bootCheckCommand fails if the agent does not run for six seconds without a break within five
+// minutes. It checks at most four boots of an attempt, so that it never restarts a machine for
+// ever, also where nothing counts.
+func bootCheckCommand(binary string) string {
+	script := strings.Join([]string{
+		`file=` + osdriver.BootAttempt,
+		`n=$(grep -c "^boot " $file)`,
+		`[ "$n" -lt 4 ] || exit 0`,
+		`echo "boot $(cat /proc/sys/kernel/random/boot_id)" >>$file; sync`,
+		`run=0; try=0; why=`,
+		`while [ $try -lt 150 ]; do try=$((try+1)); test -x ` + binary + ` || { why="the image has no ` + binary + `"; break; }`,
+		`if systemctl -q is-active ` + Unit + `; then run=$((run+1)); [ $run -lt 4 ] || exit 0; else run=0; fi`,
+		`sleep 2; done`,
+		`[ -n "$why" ] || why="` + Unit + ` does not run: $(echo $(systemctl show -p ActiveState -p Result ` + Unit + `))"`,
+		`echo "failed $why" | tee -a $file; sync; exit 1`,
+	}, "; ")
+	return `/bin/sh -c '` + strings.NewReplacer("$", "$$", "%", "%%").Replace(script) + `'`
 }
 
 // preflightTimeout is longer than any check: the check itself ends after 30 minutes, and a

@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/crio"
 	"github.com/refit-dev/refit/internal/agent/host/etcd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
+	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
@@ -108,7 +109,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	s := programs.NewSandbox(runtime, "")
 	k := kubelet.NewConfig(kubeletPart(h), "")
 	c := certificates.New(h)
-	o := osdeploy.New(oh, own("os.json")).WithPolicy(osdeploy.PolicyFile)
+	o := osdeploy.New(oh, own("os.json")).WithPolicy(osdeploy.PolicyFile).WithBootCounter(&osdriver.BootCounter{})
 	list = []updaters.Updater{
 		kubeadm.NewControlPlane(h),
 		kubeadm.New(h),

@@ -73,6 +73,9 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	if r.Prepared != nil && r.Prepared.isReady(r.Prepared.Config, now.status) {
 		out[FieldPrepared] = r.Prepared.Config
 	}
+	if u.counter != nil && bootsDeployments(now.status.Driver) {
+		out[model.FieldOSBootFallback] = bootFallback(u.counter.Missing())
+	}
 	if v := u.policyAnswer(c.OS.Image); v != "" {
 		out[model.FieldOSPolicy] = v
 	}
@@ -80,6 +83,19 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		out[FieldProblem] = text.Truncate(problem, maxDetail)
 	}
 	return out
+}
+
+// bootsDeployments reports whether a boot loader chooses among the deployments of a kind of host.
+func bootsDeployments(driver string) bool {
+	return driver == osdriver.Bootc || driver == osdriver.RPMOSTree || driver == osdriver.OSTree
+}
+
+// bootFallback is the field for the requirements that a host does not meet.
+func bootFallback(missing []string) string {
+	if len(missing) == 0 {
+		return model.ValueComplete
+	}
+	return strings.Join(missing, ",")
 }
 
 // PolicyFile is where hosts have their signature policy.

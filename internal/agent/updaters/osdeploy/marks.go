@@ -13,6 +13,12 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
+// Directions of an attempt: into the image, and to what was booted before.
+const (
+	directionThere = "there"
+	directionBack  = "back"
+)
+
 // marks are small files of one attempt, in one direction.
 type marks struct {
 	task      updaters.Task

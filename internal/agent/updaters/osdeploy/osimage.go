@@ -64,6 +64,8 @@ type Updater struct {
 	now    func() time.Time
 	// policy is the file with the host's signature policy, "" for none.
 	policy string
+	// counter makes the boot loader leave an image that does not come up; nil: nothing does.
+	counter *osdriver.BootCounter
 	// What this process of the agent did about one attempt in one direction: firstRequest
 	// and lastRequest are when it asked the machine to restart.
 	attempt                   string
@@ -92,6 +94,12 @@ func (u *Updater) startAttempt(m marks) {
 
 // New makes the updater; file is the agent's record of what it set on this machine.
 func New(h Host, file string) *Updater { return &Updater{host: h, record: record(file), now: time.Now} }
+
+// WithBootCounter makes the boot loader return to the former image if a new one does not come up.
+func (u *Updater) WithBootCounter(c *osdriver.BootCounter) *Updater {
+	u.counter = c
+	return u
+}
 
 // Name is os-image.
 func (u *Updater) Name() string { return "os-image" }
@@ -126,7 +134,7 @@ func (u *Updater) inspectTask(ctx context.Context, t updaters.Task) (*view, erro
 	if err != nil {
 		return nil, err
 	}
-	v.task, v.marks, v.prepared, v.recorded = t, marks{t, "there"}, r.Prepared, r
+	v.task, v.marks, v.prepared, v.recorded = t, marks{t, directionThere}, r.Prepared, r
 	same, err := v.marks.get("same")
 	v.target.Same = append(strings.Fields(same), v.target.Same...)
 	return v, err
@@ -232,7 +240,7 @@ func (u *Updater) advance(ctx context.Context, t updaters.Task) (updaters.Result
 		return updaters.Result{}, err
 	}
 	if over {
-		return v.explainFailedBoot(ctx), nil
+		return u.endFailedBoot(ctx, v)
 	}
 	if r, err := u.stage(ctx, v); err != nil || r.Failed || r.Reason != "" {
 		return r, err
@@ -401,10 +409,40 @@ func (u *Updater) reboot(ctx context.Context, soft bool) (updaters.Result, error
 	if !u.lastRequest.IsZero() && u.now().Sub(u.lastRequest) < rebootRetry {
 		return r, nil
 	}
-	return r, u.requestReboot(ctx, soft && u.lastRequest.IsZero()) // a soft restart that did not happen is followed by a full one
+	soft = soft && u.lastRequest.IsZero() // a soft restart that did not happen is followed by a full one
+	if err := u.countBoots(v, soft); err != nil {
+		return u.retryLater(ctx, "GRUB could not be told to count the boots of the image", err), nil
+	}
+	return r, u.requestReboot(ctx, soft)
+}
+
+// countBoots makes the boot loader count the boots of a new image. What was booted before has
+// proved itself, and a restart of user space alone does not pass the boot loader.
+func (u *Updater) countBoots(v *view, soft bool) error {
+	if soft || v.marks.direction != directionThere {
+		return u.counter.Disarm()
+	}
+	return u.counter.Arm()
 }
 
 func hasID(d *osdriver.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
+
+// endFailedBoot ends a step whose image is not booted. If the boot loader gave it up, the image is
+// no longer the default afterwards: the next boot would try it again.
+func (u *Updater) endFailedBoot(ctx context.Context, v *view) (updaters.Result, error) {
+	staged, err := v.marks.get("staged")
+	if err != nil {
+		return updaters.Result{}, err
+	}
+	why, err := u.counter.GaveUp()
+	switch {
+	case err != nil:
+		return updaters.Result{}, err
+	case why != "" && !hasID(v.status.Booted, staged):
+		return u.giveUp(v, text.ShortDigest(v.target.Digest)+" did not start: "+why, "")
+	}
+	return v.explainFailedBoot(ctx), u.counter.Disarm()
+}
 
 // explainFailedBoot explains a restart after which the machine is not as wanted.
 func (v *view) explainFailedBoot(ctx context.Context) updaters.Result {

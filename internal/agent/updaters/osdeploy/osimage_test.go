@@ -68,6 +68,10 @@ type machine struct {
 	softNow    bool
 	// itself: letting go what is staged restarts the machine.
 	itself bool
+	// grub is where the host's files are, if its GRUB counts boots; dead are digests with
+	// which it does not come up.
+	grub string
+	dead map[string]bool
 }
 
 func (m *machine) KubeletHealthy(context.Context) error {
@@ -145,6 +149,10 @@ func (m *machine) tick() {
 		return
 	}
 	m.boots++
+	if m.staged != nil && m.dead[m.staged.Digest] { // GRUB gave it up, and it is still the default
+		m.back, m.staged, m.queued = m.staged, nil, true
+		return
+	}
 	switch {
 	case m.queued && m.stuck:
 	case m.queued:
@@ -243,7 +251,11 @@ func fixture(t *testing.T) (*updatertest.Fixture, *machine) {
 		t.Fatal(err)
 	}
 	return &updatertest.Fixture{
-		Make: func() updaters.Updater { u := New(m, file); u.now = func() time.Time { return now }; return u },
+		Make: func() updaters.Updater {
+			u := New(m, file)
+			u.now = func() time.Time { return now }
+			return u.WithBootCounter(m.counter())
+		},
 		Task: updaters.Task{UID: "u", Attempt: 1, Started: now, Dir: filepath.Join(dir, "run"), Rollback: filepath.Join(dir, "run", "rollback"),
 			Step: v1alpha1.UpdateStep{ID: "os-image", Updater: "os-image", Verb: "apply", Params: map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, m.config)}}},
 		Tick:  func() { now = now.Add(time.Second); m.tick() },

@@ -25,7 +25,7 @@ func (u *Updater) finishBooted(ctx context.Context, v *view) (updaters.Result, e
 			return r, err
 		}
 	}
-	return updaters.Result{Done: true}, errors.Join(marks{v.task, "back"}.clear(), u.record.recordBooted(v), u.host.Forget())
+	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionBack}.clear(), u.record.recordBooted(v), u.host.Forget())
 }
 
 // bootedAnother reports whether this update has booted something. If not, the node's health
@@ -85,13 +85,18 @@ func (u *Updater) awaitReady(ctx context.Context, v *view) (updaters.Result, err
 	return u.giveUpImage(ctx, v, says)
 }
 
-// giveUpImage records that the node rolls back, and why; from then on it does.
+// giveUpImage gives up an image that is booted, and with which the node is not Ready.
 func (u *Updater) giveUpImage(ctx context.Context, v *view, says string) (updaters.Result, error) {
 	why := fmt.Sprintf("with %s the node was not Ready within %s: %s", text.ShortDigest(v.target.Digest), v.readyLimit(), says)
+	return u.giveUp(v, why, "; "+u.host.KubeletState(ctx))
+}
+
+// giveUp records that the node rolls back, and why; from then on it does.
+func (u *Updater) giveUp(v *view, why, details string) (updaters.Result, error) {
 	if err := u.record.update(func(g *recordData) { g.Failed = &failedImage{v.target.Digest, why} }); err != nil {
 		return updaters.Result{}, err
 	}
-	if err := v.marks.set("gaveup", why+"; "+u.host.KubeletState(ctx)); err != nil {
+	if err := v.marks.set("gaveup", why+details); err != nil {
 		return updaters.Result{}, err
 	}
 	failpoint.Here(failpoint.OSGivenUp)
@@ -100,7 +105,7 @@ func (u *Updater) giveUpImage(ctx context.Context, v *view, says string) (update
 
 // advanceOrRollBack advances the step, or its rollback if the image was given up.
 func (u *Updater) advanceOrRollBack(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	why, err := marks{t, "there"}.get("gaveup")
+	why, err := marks{t, directionThere}.get("gaveup")
 	switch {
 	case err != nil:
 		return updaters.Result{}, err
@@ -173,7 +178,7 @@ func (u *Updater) finishRollback(ctx context.Context, v *view, b *previousBoot, 
 	err := u.record.update(func(g *recordData) {
 		g.OwnKargs, g.RequestedDigest, g.BootedDigest = b.OwnKargs, b.RequestedDigest, b.BootedDigest
 	})
-	if err != nil {
+	if err = errors.Join(err, u.counter.Disarm()); err != nil {
 		return updaters.Result{}, err
 	}
 	spent, err := u.timeWaited(v.marks)

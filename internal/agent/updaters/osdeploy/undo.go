@@ -38,7 +38,7 @@ func (u *Updater) undo(ctx context.Context, t updaters.Task) (updaters.Result, e
 
 // inspectUndo is inspectTask for an undo.
 func (u *Updater) inspectUndo(ctx context.Context, t updaters.Task, b *previousBoot) (v *view, err error) {
-	v = &view{task: t, marks: marks{t, "back"}, readyTime: model.OSReadySeconds * time.Second}
+	v = &view{task: t, marks: marks{t, directionBack}, readyTime: model.OSReadySeconds * time.Second}
 	if v.driver, v.status, err = u.status(ctx); err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (u *Updater) finishUndo(ctx context.Context, v *view, b *previousBoot) (upd
 	if !v.status.NextIsBooted() {
 		return u.discard(ctx, v), nil
 	}
-	return updaters.Result{Done: true}, errors.Join(marks{v.task, "there"}.clear(), v.marks.clear(), u.record.update(func(g *recordData) {
+	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionThere}.clear(), v.marks.clear(), u.record.update(func(g *recordData) {
 		g.OwnKargs, g.RequestedDigest, g.BootedDigest = b.OwnKargs, b.RequestedDigest, b.BootedDigest
 	}))
 }
