@@ -202,6 +202,7 @@ const (
 	ReasonOSImageUnit            = "OSImageUnitMissing"
 	ReasonOSImageTooLarge        = "OSImageTooLarge"
 	ReasonOSImageSignaturePolicy = "OSImageSignaturePolicy"
+	ReasonOSImageBootFallback    = "OSBootFallbackMissing"
 	ReasonBuildInterrupted       = "BuildInterrupted"
 	// ReasonImageBuilt, ReasonImageReused and ReasonImageNotBooted are for events: a
 	// build succeeded; no build was needed; nodes do not need to boot its result.

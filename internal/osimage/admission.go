@@ -28,6 +28,7 @@ const (
 	ReasonKubeletUnknown  = "OSImageKubeletUnknown"
 	ReasonNotExtension    = "OSImageNotExtension"
 	ReasonBound           = "OSImageBoundImages"
+	ReasonBootFallback    = "OSBootFallbackMissing"
 )
 
 const (
@@ -58,6 +59,7 @@ const (
 	fixMasked      = "remove the link to /dev/null from the image"
 	fixExtension   = "give these nodes a pool without an OSImage, or build an extension for them (os-release(5): extension-release)"
 	fixBound       = "remove the links from the image; if hosts have these images or can pull them, say so in its label " + LabelHostProvides
+	fixFallback    = "docs/reference/os-hosts.md says how a host gets each of them; until then try the image on a machine that you can reach"
 	fixRoom        = "remove old deployments and images from the nodes, or give the pool a smaller image"
 	fixPolicyOCI   = "permit the transport oci in /etc/containers/policy.json of the nodes"
 	fixPolicyProof = "let a TrustPolicy (spec.images) verify the signatures of this repository, then accept the check; or permit the repository in the nodes' policy.json"
@@ -79,6 +81,9 @@ type PoolFacts struct {
 	BootFree, SysrootFree int64
 	// Policy is the strictest answer of a node's signature policy.
 	Policy string
+	// BootFallback are requirements that a node does not meet to return by itself from an
+	// image that does not come up.
+	BootFallback []string
 }
 
 // Finding is one thing about an image that matters to its nodes.
@@ -175,6 +180,7 @@ func (a *admission) check() {
 	a.units()
 	a.room()
 	a.policy()
+	a.fallback()
 }
 
 // bootable: bootc and rpm-ostree refuse an image without the label; refit itself writes the
@@ -341,5 +347,12 @@ func (a *admission) policy() {
 		a.add(false, ReasonSignaturePolicy, fixPolicyOCI, "the signature policy of a node (/etc/containers/policy.json) rejects images from a directory, so that its host refuses to stage this one")
 	case model.SignaturePolicyBypassed:
 		a.add(false, ReasonSignaturePolicy, fixPolicyProof, "the signature policy of a node (/etc/containers/policy.json) demands a signature of the image or rejects it, and the host does not ask the policy about an image that refit brings")
+	}
+}
+
+// fallback: the agent returns from an image that it runs in. From others only the boot loader does.
+func (a *admission) fallback() {
+	if missing := a.pool.BootFallback; len(missing) > 0 {
+		a.add(true, ReasonBootFallback, fixFallback, "nodes do not meet what a host needs to return by itself from an image whose kernel, systemd or agent does not start: %s", strings.Join(missing, ", "))
 	}
 }

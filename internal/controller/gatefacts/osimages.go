@@ -103,6 +103,9 @@ func addNode(f *osimage.PoolFacts, n *gate.Node) {
 	f.Platforms = addNew(f.Platforms, n.Host.Platform)
 	f.Drivers = addNew(f.Drivers, n.Host.Driver)
 	f.Kernels = addNew(f.Kernels, n.Host.Kernel)
+	for _, missing := range n.Host.BootFallback {
+		f.BootFallback = addNew(f.BootFallback, missing)
+	}
 	if n.Host.Policy == model.SignaturePolicyRejects || n.Host.Policy == model.SignaturePolicyBypassed && f.Policy != model.SignaturePolicyRejects {
 		f.Policy = n.Host.Policy
 	}
@@ -140,7 +143,11 @@ func hostOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) gate.Host {
 		h.Platform = "linux/" + i.Architecture
 	}
 	if nu != nil && nu.Status.Observed != nil {
-		h.Driver, h.Policy = nu.Status.Observed.Fields[model.FieldOSDriver], nu.Status.Observed.Fields[model.FieldOSPolicy]
+		fields := nu.Status.Observed.Fields
+		h.Driver, h.Policy = fields[model.FieldOSDriver], fields[model.FieldOSPolicy]
+		if v := fields[model.FieldOSBootFallback]; v != "" && v != model.ValueComplete {
+			h.BootFallback = strings.Split(v, ",")
+		}
 	}
 	return h
 }

@@ -112,6 +112,8 @@ type Host struct {
 	Platform, Kernel string
 	// Driver is how its OS is updated, Policy the answer of its signature policy.
 	Driver, Policy string
+	// BootFallback are the requirements of a fallback at boot that it does not meet.
+	BootFallback []string
 	// Kubelet is its version.
 	Kubelet string
 }
