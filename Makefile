@@ -101,6 +101,20 @@ e2e: deps e2e-deps build build-failpoint ## The long tables (kills, faults) on r
 test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
 	REFIT_CAPI=1 $(GO) test -timeout 30m -count 1 -v ./test/capi/...
 
+# GRUB's tools, QEMU, and what makes the tree of an OS; GRUB's modules come from a newer Debian, into the cache alone.
+BOOT_DEBIAN := qemu-system-x86 qemu-utils seabios mmdebstrap grub-common fdisk
+
+.PHONY: test-boot-deps
+test-boot-deps: deps ## Install what only the machines that boot need: QEMU, GRUB's tools, mmdebstrap
+	@missing=""; for p in $(BOOT_DEBIAN); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" != 0 ]; then echo "missing packages:$$missing; as root run: make test-boot-deps"; exit 1; fi; \
+	  apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; fi
+
+.PHONY: test-boot
+test-boot: test-boot-deps ## Real machines boot OS images and come back from bad ones: GRUB, kernel, systemd, libostree in QEMU (root; some twenty minutes, more at the first run)
+	REFIT_BOOT=1 CGO_ENABLED=0 $(GO) test -timeout 3h -count 1 -v -ldflags '-s -w' ./test/boot
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (60s); findings are kept in testdata/fuzz
 	FUZZTIME=$(or $(FUZZTIME),60s) ./test/fuzz.sh
