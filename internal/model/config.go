@@ -239,7 +239,8 @@ const (
 )
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be
-// absent and is; a file as the booted image has it; a host that needs nothing more.
+// absent and is; a file as the booted image has it. ValueComplete is a host that needs nothing
+// more.
 const (
 	ValueNone     = "none"
 	ValueAbsent   = "absent"

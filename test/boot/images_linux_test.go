@@ -255,7 +255,7 @@ func run(t testing.TB, argv ...string) string {
 	return string(out)
 }
 
-// version is the layer by which an image can be told.
+// version is the layer with the name of an image.
 func version(t testing.TB, name string) v1.Layer {
 	return layer(t, map[string]entry{"usr/lib/os-release": {mode: 0o644, text: []byte("ID=machine\nNAME=machine\nPRETTY_NAME=\"machine " + name + "\"\nVERSION_ID=" + name + "\n")}})
 }

@@ -19,6 +19,11 @@
 //   - systemd-sysext: versions are next to each other in the agent's directory; one link selects
 //     the active one. The stamp read through /usr proves which one is merged.
 //
+// A BootCounter makes GRUB return to the earlier deployment if a new one does not come up.
+//
+// Size: five kinds of hosts, and the boot counter that they share. A package for the counter alone
+// would have one importer.
+//
 // Inputs: Runner (the host's programs), Root (its files), Openers (images as streams).
 // Outputs: Status. Callers: the osdeploy updater, the agent's node facts.
 package osdriver

@@ -58,7 +58,7 @@ const (
 	disarmedBlock = "boot_success=1\n"
 )
 
-// driveWith drives a call, and looks at GRUB's environment while the machine restarts.
+// driveWith drives a call, and inspects GRUB's environment while the machine restarts.
 func driveWith(t *testing.T, m *machine, call func() (updaters.Result, error), tick, restarts func()) updaters.Result {
 	t.Helper()
 	for range 2000 {

@@ -411,7 +411,7 @@ func (u *Updater) reboot(ctx context.Context, soft bool) (updaters.Result, error
 	}
 	soft = soft && u.lastRequest.IsZero() // a soft restart that did not happen is followed by a full one
 	if err := u.countBoots(v, soft); err != nil {
-		return u.retryLater(ctx, "GRUB could not be told to count the boots of the image", err), nil
+		return u.retryLater(ctx, "the boots of the image could not be counted", err), nil
 	}
 	return r, u.requestReboot(ctx, soft)
 }
