@@ -82,9 +82,10 @@ func (n *node) give(name, what string, attempt int32, kargs ...string) move {
 	n.t.Helper()
 	b, err := json.Marshal(order{Attempt: attempt, Image: n.site.images[name], Name: name, Kargs: kargs, ReadySeconds: 60, Port: n.port})
 	must(n.t, err)
+	n.run("mkdir -p " + imagesDir + " " + filepath.Dir(orderFile) + " && mount -o ro /dev/vdb " + imagesDir)
+	n.run("ostree pull-local --repo=/ostree/repo " + imagesDir + "/repo " + refOf(n.site.images[name]))
 	mark, start, cpu := n.mark(), time.Since(n.start), n.cpu()
-	n.run("mkdir -p " + imagesDir + " " + filepath.Dir(orderFile) + " && { mountpoint -q " + imagesDir + " || mount -o ro /dev/vdb " + imagesDir + "; } && echo " +
-		base64.StdEncoding.EncodeToString(b) + " | base64 -d > " + orderFile + ".new && mv " + orderFile + ".new " + orderFile)
+	n.run("echo " + base64.StdEncoding.EncodeToString(b) + " | base64 -d > " + orderFile + ".new && mv " + orderFile + ".new " + orderFile)
 	end := n.waitLine("machine: the step ended", mark, bootLimit)
 	n.ready(5 * time.Minute)
 	out := parse(n.run("cat "+resultFile), attempt)
@@ -129,6 +130,11 @@ func logs(t testing.TB, name string) string {
 	return filepath.Join(dir, name)
 }
 
+// proof is the kernel argument of the updates. GRUB 2.14 does not load an entry whose options have a
+// length that its allocator does not round up (288 bytes here): it misses the initrd, so that the
+// kernel panics.
+const proof = "refit.proof=boot"
+
 // cases are the images with which the machine does not stay: what the result says, and what GRUB did.
 var cases = []struct {
 	image, what string
@@ -151,7 +157,7 @@ func TestMachinesComeBack(t *testing.T) {
 	needs(t)
 	s, port := makeSite(t), apiServer(t)
 	disk := filepath.Join(s.work, "b.qcow2")
-	if !s.reused && !t.Run("B", func(t *testing.T) { bootGood(t, s, port, disk) }) {
+	if !s.onB() && !t.Run("B", func(t *testing.T) { bootGood(t, s, port, disk) }) {
 		return // nothing to come back to
 	}
 	for i, c := range cases {
@@ -184,12 +190,12 @@ func bootGood(t *testing.T, s *site, port int, disk string) {
 	overlay(t, s.disk, "raw", disk)
 	n := &node{boot(t, logs(t, "B"), disk, s.data), s, port}
 	n.ready(bootLimit)
-	there = n.give("B", "a good image", 1, "refit.proof=b")
+	there = n.give("B", "a good image", 1, proof)
 	if there.State != "Done" || there.Booted != "B" || !slices.Equal(there.Grub, []string{"boot_counter=1 default=0"}) {
 		t.Errorf("B: %+v", there)
 	}
 	n.isOn("B")
-	if line := n.run("cat /proc/cmdline"); !strings.Contains(line, " refit.proof=b") || !strings.Contains(line, "ostree=") {
+	if line := n.run("cat /proc/cmdline"); !strings.Contains(line, " "+proof) || !strings.Contains(line, "ostree=") {
 		t.Errorf("the kernel of B has the arguments %s", line)
 	}
 	if out := parse(n.run("cat "+resultFile), 1); out.Fields[model.FieldOSBootFallback] != model.ValueComplete {
@@ -198,7 +204,7 @@ func bootGood(t *testing.T, s *site, port int, disk string) {
 	n.snapshot("b")
 	n.stop()
 	if !t.Failed() {
-		s.record(t)
+		must(t, os.WriteFile(s.goodFile(), nil, 0o600))
 	}
 }
 
@@ -207,7 +213,7 @@ func (n *node) comesBack(attempt int32, image, what string, says, grub []string)
 	var seen move
 	keep(n.t, image, &seen)
 	n.ready(5 * time.Minute)
-	seen = n.give(image, what, attempt, "refit.proof=b")
+	seen = n.give(image, what, attempt, proof)
 	if seen.State != "Failed" || seen.Reason != v1alpha1.ReasonOSUnhealthy || seen.Booted != "B" || !slices.Equal(seen.Grub, grub) {
 		n.t.Errorf("%s: %+v", what, seen)
 	}
@@ -217,7 +223,7 @@ func (n *node) comesBack(attempt int32, image, what string, says, grub []string)
 		}
 	}
 	n.isOn("B")
-	if line := n.run("cat /proc/cmdline"); !strings.Contains(line, " refit.proof=b") {
+	if line := n.run("cat /proc/cmdline"); !strings.Contains(line, " "+proof) {
 		n.t.Errorf("the kernel of B has the arguments %s", line)
 	}
 }

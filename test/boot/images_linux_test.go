@@ -158,8 +158,6 @@ type site struct {
 	disk, data  string
 	// images by name: repository@digest.
 	images map[string]string
-	// reused: the disks are of an earlier run, and the machine is on B already.
-	reused bool
 }
 
 // workDir is where the disks are. With REFIT_BOOT_SITE they stay in that directory, and the next run
@@ -206,7 +204,6 @@ func makeSite(t testing.TB) *site {
 	s.disk, s.data = filepath.Join(s.work, "disk.img"), filepath.Join(s.work, "data.img")
 	if kept, err := os.ReadFile(s.recordFile()); err == nil {
 		must(t, json.Unmarshal(kept, &s.images))
-		s.reused = true
 		return s
 	}
 	packages := cacheDir(t, "root.sh") + "-packages"
@@ -222,22 +219,26 @@ func makeSite(t testing.TB) *site {
 		script(t, "tree.sh", s.cache)
 	}
 	s.makeImages(t)
-	s.commit(t, "A")
+	s.commit(t, filepath.Join(s.work, "repo"), "A")
+	s.commit(t, s.commits(), "B")
+	for _, c := range cases {
+		s.commit(t, s.commits(), c.image)
+	}
 	script(t, "disk.sh", s.cache, s.work, refOf(s.images["A"]))
 	run(t, "mke2fs", "-q", "-t", "ext4", "-L", "images", "-m", "0", "-O", "^has_journal", "-d", filepath.Join(s.work, "images"), s.data, "1500M")
 	must(t, os.RemoveAll(filepath.Join(s.work, "repo")))
+	b, err := json.Marshal(s.images)
+	must(t, err)
+	must(t, os.WriteFile(s.recordFile(), b, 0o600)) // the disks are whole
 	return s
 }
 
 func (s *site) recordFile() string { return filepath.Join(s.work, "images.json") }
 
-// record says that the disks are whole, and the machine is on B.
-func (s *site) record(t testing.TB) {
-	t.Helper()
-	b, err := json.Marshal(s.images)
-	must(t, err)
-	must(t, os.WriteFile(s.recordFile(), b, 0o600))
-}
+// onB reports whether the machine of an earlier run is on B.
+func (s *site) onB() bool { _, err := os.Stat(s.goodFile()); return err == nil }
+
+func (s *site) goodFile() string { return filepath.Join(s.work, "on-b") }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -311,18 +312,21 @@ func refOf(image string) string {
 	return "refit/" + hex
 }
 
+// commits is a repository with the images B to F. The machine pulls them from there: to flatten an
+// image takes it minutes, and the tests of test/simhost show that on real libostree.
+func (s *site) commits() string { return filepath.Join(s.work, "images", "repo") }
+
 // commit imports an image as the agent does on a host with libostree alone.
-func (s *site) commit(t testing.TB, name string) {
+func (s *site) commit(t testing.TB, repo, name string) {
 	t.Helper()
 	root, err := oci.OpenSingle(filepath.Join(s.work, "images", name))
 	must(t, err)
 	tree, err := flatten.Tree(t.Context(), root, platform, flatten.Whole)
 	must(t, err)
 	defer tree.Close()
-	repo := "--repo=" + filepath.Join(s.work, "repo")
-	run(t, "ostree", repo, "init", "--mode=bare")
+	run(t, "ostree", "--repo="+repo, "init", "--mode=bare")
 	_, digest, _ := strings.Cut(s.images[name], "@")
-	c := exec.Command("ostree", "commit", repo, "--branch="+refOf(s.images[name]), "--bootable", "--tree=tar=-", "--tar-autocreate-parents",
+	c := exec.Command("ostree", "commit", "--repo="+repo, "--branch="+refOf(s.images[name]), "--bootable", "--tree=tar=-", "--tar-autocreate-parents",
 		"--add-metadata-string=refit.digest="+digest, "--add-metadata-string=refit.image="+s.images[name])
 	c.Stdin = tree
 	if out, err := c.CombinedOutput(); err != nil {

@@ -227,7 +227,7 @@ func (m *machine) try(command string, limit time.Duration) (answer, error) {
 // run runs a command that must succeed.
 func (m *machine) run(command string) string {
 	m.t.Helper()
-	a, err := m.try(command, 5*time.Minute)
+	a, err := m.try(command, 15*time.Minute)
 	if err != nil || a.code != 0 {
 		m.t.Fatalf("%s: %v, code %d: %s\n%s", command, err, a.code, a.out, m.tail(40))
 	}
