@@ -117,7 +117,7 @@ func work(ctx context.Context, o order) (outcome, error) {
 			console("machine: " + last)
 		}
 		if r.Done || r.Failed {
-			out := outcome{Attempt: o.Attempt, State: "Done", Reason: string(r.Reason), Message: r.Message, Fields: u.Fields(ctx, c)}
+			out := outcome{Attempt: o.Attempt, State: "Done", Reason: r.Reason, Message: r.Message, Fields: u.Fields(ctx, c)}
 			if r.Failed {
 				out.State = "Failed"
 			}

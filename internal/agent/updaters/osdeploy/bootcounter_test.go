@@ -151,3 +151,18 @@ func TestAPersonChoseWhileBootsWereCounted(t *testing.T) {
 		t.Fatalf("%+v, GRUB has %q", r, m.block(t))
 	}
 }
+
+// What a host misses is reported where a boot loader chooses among deployments.
+func TestWhatAFallbackNeedsIsReported(t *testing.T) {
+	u := New(nil, "")
+	for driver, want := range map[string]string{osdriver.OSTree: "panic", osdriver.Bootc: "panic", osdriver.Sysext: "", osdriver.Package: ""} {
+		out := map[string]string{FieldDriver: driver}
+		if u.WithBootCounter(nil).addBootFallback(out); out[model.FieldOSBootFallback] != "" {
+			t.Errorf("%s without a counter: %v", driver, out)
+		}
+		u.WithBootCounter(&osdriver.BootCounter{Root: t.TempDir()}).addBootFallback(out)
+		if got := out[model.FieldOSBootFallback]; !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("%s: %q", driver, got)
+		}
+	}
+}

@@ -73,9 +73,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	if r.Prepared != nil && r.Prepared.isReady(r.Prepared.Config, now.status) {
 		out[FieldPrepared] = r.Prepared.Config
 	}
-	if u.counter != nil && bootsDeployments(now.status.Driver) {
-		out[model.FieldOSBootFallback] = bootFallback(u.counter.Missing())
-	}
+	u.addBootFallback(out)
 	if v := u.policyAnswer(c.OS.Image); v != "" {
 		out[model.FieldOSPolicy] = v
 	}
@@ -85,17 +83,19 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	return out
 }
 
-// bootsDeployments reports whether a boot loader chooses among the deployments of a kind of host.
-func bootsDeployments(driver string) bool {
-	return driver == osdriver.Bootc || driver == osdriver.RPMOSTree || driver == osdriver.OSTree
-}
-
-// bootFallback is the field for the requirements that a host does not meet.
-func bootFallback(missing []string) string {
-	if len(missing) == 0 {
-		return model.ValueComplete
+// addBootFallback adds the requirements that a host does not meet, where a boot loader chooses among
+// its deployments.
+func (u *Updater) addBootFallback(out map[string]string) {
+	switch out[FieldDriver] {
+	case osdriver.Bootc, osdriver.RPMOSTree, osdriver.OSTree:
+		if u.counter == nil {
+			return
+		}
+		out[model.FieldOSBootFallback] = model.ValueComplete
+		if missing := u.counter.Missing(); len(missing) > 0 {
+			out[model.FieldOSBootFallback] = strings.Join(missing, ",")
+		}
 	}
-	return strings.Join(missing, ",")
 }
 
 // PolicyFile is where hosts have their signature policy.
