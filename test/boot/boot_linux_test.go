@@ -179,7 +179,7 @@ func keep(t testing.TB, image string, seen *move) {
 		return struct {
 			Machine string `json:"machine"`
 			*move
-		}{"QEMU without KVM, 2 CPUs, 1 GB, next to other work; GRUB 2.14, Debian 13", seen}
+		}{"QEMU without KVM, 1 CPU, 1 GB, next to other work; GRUB 2.14, Debian 13", seen}
 	})
 }
 

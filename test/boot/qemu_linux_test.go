@@ -64,7 +64,7 @@ func boot(t testing.TB, dir, disk, data string, more ...string) *machine {
 	shell, monitor := filepath.Join(dir, "shell"), filepath.Join(dir, "monitor")
 	_ = os.Remove(shell)   // of an earlier run
 	_ = os.Remove(monitor) // of an earlier run
-	args := []string{"qemu-system-x86_64", "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024",
+	args := []string{"qemu-system-x86_64", "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1", "-m", "1024",
 		"-nodefaults", "-display", "none", "-vga", "none",
 		"-drive", "file=" + disk + ",if=virtio,format=qcow2,cache=unsafe", "-drive", "file=" + data + ",if=virtio,format=raw,readonly=on",
 		"-serial", "stdio", "-serial", "unix:" + shell + ",server=on,wait=off", "-qmp", "unix:" + monitor + ",server=on,wait=off",
@@ -234,13 +234,27 @@ func (m *machine) run(command string) string {
 	return a.out
 }
 
-// ready waits until the machine answers: what is sent while it boots, or before the state of a
-// snapshot is loaded, is lost.
+// ready waits until the machine answers. What is sent while it boots, or before the state of a
+// snapshot is loaded, may be lost, so that it is asked again; an answer to any question counts,
+// because a machine without CPU time answers late.
 func (m *machine) ready(limit time.Duration) {
 	m.t.Helper()
+	first, asked := m.commands+1, time.Time{}
 	m.wait("an answer of the machine", limit, func() bool {
-		a, err := m.try("true", 2*time.Second)
-		return err == nil && a.code == 0
+		if time.Since(asked) > 15*time.Second {
+			asked = time.Now()
+			if _, err := m.try("true", 0); !errors.Is(err, errNoAnswer) {
+				return false
+			}
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for id := range m.answers {
+			if n, err := strconv.Atoi(strings.TrimPrefix(id, "R")); err == nil && n >= first {
+				return true
+			}
+		}
+		return false
 	})
 }
 
