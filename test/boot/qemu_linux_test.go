@@ -234,8 +234,8 @@ func (m *machine) run(command string) string {
 	return a.out
 }
 
-// ready waits until the machine answers. What is sent while it boots, or before the state of a
-// snapshot is loaded, may be lost, so that it is asked again; an answer to any question counts,
+// ready waits until the machine answers. What is sent while it boots may be lost, or before the
+// state of a snapshot is loaded, so that it is asked again. An answer to any question counts,
 // because a machine without CPU time answers late.
 func (m *machine) ready(limit time.Duration) {
 	m.t.Helper()
