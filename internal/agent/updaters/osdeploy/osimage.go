@@ -384,7 +384,7 @@ func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	return u.reboot(ctx, how == osdriver.BySoftReboot && whole == "")
+	return u.reboot(ctx, v, how == osdriver.BySoftReboot && whole == "")
 }
 
 // recordBoot records the boot that must end, once.
@@ -401,7 +401,7 @@ func (u *Updater) recordBoot(v *view) (first bool, err error) {
 }
 
 // reboot asks the machine to end its boot.
-func (u *Updater) reboot(ctx context.Context, soft bool) (updaters.Result, error) {
+func (u *Updater) reboot(ctx context.Context, v *view, soft bool) (updaters.Result, error) {
 	if !u.firstRequest.IsZero() && u.now().Sub(u.firstRequest) > rebootLimit {
 		return updaters.Fail(v1alpha1.ReasonStepFailed, "the machine did not restart within %s of the request; `systemctl list-jobs` on the node shows what it waits for", rebootLimit), nil
 	}
