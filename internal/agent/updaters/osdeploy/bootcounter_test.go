@@ -120,6 +120,25 @@ func TestGrubGaveTheImageUp(t *testing.T) {
 	}
 }
 
+// rpm-ostree restarts the machine when it lets go what is staged: boots are counted by then.
+func TestBootsAreCountedBeforeAHostRestartsByItself(t *testing.T) {
+	f, m := fixture(t)
+	m.countsBoots(t)
+	m.itself = true
+	if _, err := f.Make().Update(t.Context(), f.Task); err != nil {
+		t.Fatal(err)
+	}
+	for m.boots == 0 {
+		m.tick()
+	}
+	if got := m.block(t); got != armedBlock {
+		t.Fatalf("the image boots while GRUB has %q", got)
+	}
+	if r := drive(t, f, f.Make().Update); !r.Done || m.block(t) != disarmedBlock {
+		t.Fatalf("%+v, GRUB has %q", r, m.block(t))
+	}
+}
+
 // The way back of a node that is not Ready is not counted: a counter at its end would boot the bad
 // image, which is the second entry by then.
 func TestTheWayBackIsNotCounted(t *testing.T) {

@@ -359,8 +359,8 @@ func (v *view) checkStaged(ctx context.Context) (r updaters.Result, err error) {
 	return updaters.Fail(v1alpha1.ReasonOSNotStaged, "the host reported %s as staged, but the next boot is into %s; nothing was restarted", text.ShortDigest(t.Digest), deploymentName(s.Next)), nil
 }
 
-// activate makes what is staged take effect. The boot that must end is recorded before, because a
-// host may restart with it. An extension needs no restart.
+// activate makes what is staged take effect. The boot that must end is recorded before, and boots are
+// counted from then on, because a host may restart with it. An extension needs no restart.
 func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error) {
 	first := false
 	if v.driver.Name() != osdriver.Sysext {
@@ -368,12 +368,15 @@ func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error
 		if first, err = u.recordBoot(v); err != nil {
 			return updaters.Result{}, err
 		}
+		if err := u.countBoots(v, false); err != nil {
+			return u.retryLater(ctx, cannotCount, err), nil
+		}
 	}
 	how, err := v.driver.Activate(ctx, v.target)
 	if err != nil {
 		r := u.retryLater(ctx, "what was staged could not be activated", err)
 		if first && ctx.Err() == nil { // nothing restarts
-			return r, v.marks.remove("boot")
+			return r, errors.Join(v.marks.remove("boot"), u.counter.Disarm())
 		}
 		return r, nil
 	}
@@ -411,10 +414,12 @@ func (u *Updater) reboot(ctx context.Context, v *view, soft bool) (updaters.Resu
 	}
 	soft = soft && u.lastRequest.IsZero() // a soft restart that did not happen is followed by a full one
 	if err := u.countBoots(v, soft); err != nil {
-		return u.retryLater(ctx, "the boots of the image could not be counted", err), nil
+		return u.retryLater(ctx, cannotCount, err), nil
 	}
 	return r, u.requestReboot(ctx, soft)
 }
+
+const cannotCount = "the boots of the image could not be counted"
 
 // countBoots makes the boot loader count the boots of a new image. What was booted before has
 // proved itself, and a restart of user space alone does not pass the boot loader.
