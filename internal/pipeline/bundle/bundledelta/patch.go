@@ -174,8 +174,8 @@ func (p *patcher) addDiff(at, n int64) error {
 	return nil
 }
 
-// addBytes adds to each byte of b that of old, which is as long, without a carry to the next byte: eight at a time, since
-// most bytes of a delta pass here.
+// addBytes adds to each byte of b that of old, which is as long. No byte carries to the next one. It adds eight at a
+// time, since most bytes of a delta pass here.
 func addBytes(b, old []byte) {
 	const high = 0x8080808080808080
 	i := 0
