@@ -180,7 +180,7 @@ func (s *site) testUnnamedPlan(t *testing.T, digest string) {
 	permit := func(step model.Step) {
 		t.Helper()
 		step.ID, step.By = "a", model.ByAgent
-		p := model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{{Node: "n1", Steps: []model.Step{step}}}}
+		p := model.Plan{Version: model.PlanVersion, Target: model.Target{Bundle: digest}, Nodes: []model.NodePlan{{Node: "n1", Steps: []model.Step{step}}}}
 		if err := s.admin.Get(ctx, client.ObjectKey{Name: u.Name}, u); err != nil {
 			t.Fatal(err)
 		}

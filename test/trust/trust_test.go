@@ -395,7 +395,7 @@ func (s *site) testRuns(t *testing.T, digest string) {
 	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "u"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: digest}}
 	s.mustCreate(u)
 	step := func(verb string) model.Plan {
-		return model.Plan{Version: model.PlanVersion, Nodes: []model.NodePlan{{Node: "n1", Steps: []model.Step{{ID: "a", Updater: "files", Verb: verb, By: model.ByAgent}}}}}
+		return model.Plan{Version: model.PlanVersion, Target: model.Target{Bundle: digest}, Nodes: []model.NodePlan{{Node: "n1", Steps: []model.Step{{ID: "a", Updater: "files", Verb: verb, By: model.ByAgent}}}}}
 	}
 	good, evil := step("apply"), step("evil")
 	say := func(p model.Plan) { // what the controller says of the update
