@@ -248,7 +248,7 @@ func TestRefusedOptionsNameTheFix(t *testing.T) {
 	}{
 		"a name with a slash":             {lab.Options{Name: "a/b"}, "lower-case letters"},
 		"more control planes than nodes":  {lab.Options{Nodes: 2, ControlPlanes: 3}, "use 1 to 2"},
-		"a release that is not published": {lab.Options{Version: "v1.2.3"}, "can build v1.35.4, v1.36.3"},
+		"a release that is not published": {lab.Options{Version: "v1.2.3"}, "can build: choose one of v1.34.4, v1.35.4, v1.36.3"},
 		"a state directory below /usr":    {lab.Options{StateDir: "/usr/share/labs"}, "choose another"},
 		"a disk nothing fits on":          {lab.Options{DiskSize: map[string]int64{"n2": 1 << 20}}, "too small"},
 	} {

@@ -114,8 +114,9 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("%d nodes: a lab has 1 to %d", o.Nodes, maxNodes)
 	case o.roles() != nil:
 		return o, o.roles()
-	case !slices.Contains(components.Versions(), distribution.SplitVersion(o.Version).Release):
-		return o, fmt.Errorf("version %q of Kubernetes: this lab can build %s", o.Version, strings.Join(components.Versions(), ", "))
+	}
+	if err := components.Check(distribution.SplitVersion(o.Version).Release); err != nil {
+		return o, err
 	}
 	if err := o.checkDistribution(); err != nil {
 		return o, err

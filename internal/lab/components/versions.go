@@ -35,20 +35,33 @@ type kubernetes struct {
 	etcdTag    string
 	corednsTag string // the binary is always corednsVersion: kubeadm cares for the tag only
 	pauseTag   string
+	// older: only clusters that move over several minor versions begin with it.
+	older bool
 }
 
 var releases = []kubernetes{
+	{version: "v1.34.4", module: "kubernetes-1.34", etcdTag: "3.6.5-0", corednsTag: "v1.12.1", pauseTag: "3.10.1", older: true},
 	{version: "v1.35.4", module: "kubernetes-1.35", etcdTag: "3.6.6-0", corednsTag: "v1.13.1", pauseTag: "3.10.1"},
 	{version: "v1.36.3", module: "kubernetes-1.36", etcdTag: "3.6.8-0", corednsTag: "v1.14.2", pauseTag: "3.10.2"},
 }
 
-// Versions lists the Kubernetes versions that can be built, oldest first.
-func Versions() []string {
+// Versions lists the Kubernetes versions of a lab, oldest first. Another one that is older can be built, too.
+func Versions() []string { return versions(false) }
+
+func versions(older bool) []string {
 	var all []string
 	for _, r := range releases {
-		all = append(all, r.version)
+		if older || !r.older {
+			all = append(all, r.version)
+		}
 	}
 	return all
+}
+
+// Check returns an error if the version cannot be built. The error lists those that can.
+func Check(version string) error {
+	_, err := find(version)
+	return err
 }
 
 func find(version string) (kubernetes, error) {
@@ -57,7 +70,7 @@ func find(version string) (kubernetes, error) {
 			return r, nil
 		}
 	}
-	return kubernetes{}, fmt.Errorf("version %q of Kubernetes is not among the releases this lab can build: choose one of %s", version, strings.Join(Versions(), ", "))
+	return kubernetes{}, fmt.Errorf("version %q of Kubernetes is not among the releases this lab can build: choose one of %s", version, strings.Join(versions(true), ", "))
 }
 
 func (k kubernetes) minor() string { return strings.Split(k.version, ".")[1] }
