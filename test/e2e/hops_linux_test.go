@@ -36,10 +36,10 @@ func TestTwoHops(t *testing.T) {
 	must(t, err)
 	must(t, s.Install(ctx, hop, install))
 	must(t, s.Eject(ctx, s.MediumNode, install))
-	stick := stickWith(t, s, hop, target)
+	medium := mediumWith(t, s, hop, target)
 
 	step(t, "one plan has both hops, and every node holds both bundles", func(t *testing.T) {
-		_, err := s.InsertFile(ctx, s.MediumNode, stick)
+		_, err := s.InsertFile(ctx, s.MediumNode, medium)
 		must(t, err)
 		must(t, s.Approve(ctx, hop))
 		must(t, s.Approve(ctx, target))
@@ -119,25 +119,25 @@ func TestTwoHops(t *testing.T) {
 	})
 }
 
-// stickWith is the image of a FAT32 stick with bundles.
-func stickWith(t *testing.T, s *scenario.Scenario, bundles ...scenario.Bundle) string {
+// mediumWith is the image of a FAT32 stick with bundles.
+func mediumWith(t *testing.T, s *scenario.Scenario, bundles ...scenario.Bundle) string {
 	t.Helper()
-	stick, size := s.Path("stick.img"), int64(64<<20)
+	medium, size := s.Path("stick.img"), int64(64<<20)
 	for _, b := range bundles {
 		size += b.Size
 	}
-	must(t, os.WriteFile(stick, nil, 0o600))
-	must(t, os.Truncate(stick, size))
-	commands := [][]string{{"mkfs.vfat", "-F", "32", stick}}
+	must(t, os.WriteFile(medium, nil, 0o600))
+	must(t, os.Truncate(medium, size))
+	commands := [][]string{{"mkfs.vfat", "-F", "32", medium}}
 	for _, b := range bundles {
-		commands = append(commands, []string{"mcopy", "-i", stick, b.Path, "::"})
+		commands = append(commands, []string{"mcopy", "-i", medium, b.Path, "::"})
 	}
 	for _, c := range commands {
 		if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", c, err, out)
 		}
 	}
-	return stick
+	return medium
 }
 
 // clusterUpdateOf is the one ClusterUpdate that there is.
