@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,10 +36,11 @@ func TestYourOwnCluster(t *testing.T) {
 	must(t, err)
 	must(t, officialDirectory(filepath.Join(dir, "release"), release))
 	mirror := registrytest.Start(t)
-	for _, image := range release.Images {
+	for _, image := range slices.Concat(release.Images, s.FromRelease().Images) { // those of the running release are for cluster:
 		name, tag, _ := strings.Cut(strings.TrimPrefix(image.Name, "registry.k8s.io/"), ":")
 		mirror.PushArchive("kubernetes/"+name, image.Archive, tag)
 	}
+	mirror.PushArchive("kubernetes/app", s.AppImage(), "v1")
 	must(t, applications(mirror, dir))
 	bin, err := filepath.Abs("../../bin")
 	must(t, err)
@@ -47,23 +49,26 @@ func TestYourOwnCluster(t *testing.T) {
 		t.Fatalf("self-image: exit code %d, %v: %s", r.Code, err, r.Stderr)
 	}
 	blocks := pageBlocks(t, "../../docs/how-to/your-own-cluster.md")
-	if len(blocks) != 5 {
-		t.Fatalf("the page has %d blocks of commands, want 5", len(blocks))
+	if len(blocks) != 6 {
+		t.Fatalf("the page has %d blocks of commands, want 6", len(blocks))
 	}
 	places := strings.NewReplacer("mirror.example", mirror.Addr, "/media/stick", filepath.Join(dir, "stick"))
-	internet := " --kubernetes-from release --kubernetes-images docker://" + mirror.Addr + "/kubernetes"
+	internet := " --kubernetes-from release --kubernetes-images docker://" + mirror.Addr + "/kubernetes --kubernetes-images " +
+		strings.TrimSuffix(components.AppRepository, "/app") + "=docker://" + mirror.Addr + "/kubernetes"
+	// Each bundle replaces the one before: the one with the chart is carried.
+	create := strings.Join([]string{blocks[0], blocks[1], blocks[3], blocks[2], blocks[4]}, "\n")
 	must(t, os.Mkdir(filepath.Join(dir, "stick"), 0o755))
 	site := typist{t: t, dir: dir, env: append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.Lab.Kubeconfig())}
 
 	var said string
-	step(t, "bundles are made from a directory, a mirror, a chart and manifests", func(t *testing.T) {
-		for _, line := range strings.Split(places.Replace(strings.Join(blocks[:4], "\n")), "\n") {
+	step(t, "bundles are made from a directory, a mirror, what runs, a chart and manifests", func(t *testing.T) {
+		for _, line := range strings.Split(places.Replace(create), "\n") {
 			if strings.Contains(line, " kubernetes:v") && !strings.Contains(line, "--kubernetes-from") {
 				line += internet
 			}
 			said += site.types(line)
 		}
-		for _, word := range []string{mirror.Addr + "/monitoring/server:3.1", mirror.Addr + "/network/agent:1.7", "registry.k8s.io/kube-apiserver:" + to} {
+		for _, word := range []string{"Deployment shop/app", mirror.Addr + "/monitoring/server:3.1", mirror.Addr + "/network/agent:1.7", "registry.k8s.io/kube-apiserver:" + to} {
 			if !strings.Contains(said, word) {
 				t.Errorf("the commands never said %q", word)
 			}
@@ -81,7 +86,7 @@ func TestYourOwnCluster(t *testing.T) {
 		must(t, err)
 	})
 	step(t, "refit is installed from it, and the cluster is updated", func(t *testing.T) {
-		line := strings.ReplaceAll(blocks[4], "/dev/sdX", device)
+		line := strings.ReplaceAll(blocks[5], "/dev/sdX", device)
 		for line := range strings.SplitSeq(line, "\n") {
 			switch {
 			case strings.HasPrefix(line, "refit install"):
