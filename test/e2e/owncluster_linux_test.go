@@ -34,7 +34,9 @@ func TestYourOwnCluster(t *testing.T) {
 	dir := t.TempDir()
 	release, err := components.Release(t.Context(), to, func(line string) { t.Log(line) })
 	must(t, err)
-	must(t, officialDirectory(filepath.Join(dir, "release"), release))
+	for _, r := range []*components.Kubernetes{release, s.FromRelease()} {
+		must(t, officialDirectory(filepath.Join(dir, "release"), r))
+	}
 	mirror := registrytest.Start(t)
 	for _, image := range slices.Concat(release.Images, s.FromRelease().Images) { // those of the running release are for cluster:
 		name, tag, _ := strings.Cut(strings.TrimPrefix(image.Name, "registry.k8s.io/"), ":")
@@ -63,7 +65,10 @@ func TestYourOwnCluster(t *testing.T) {
 	var said string
 	step(t, "bundles are made from a directory, a mirror, what runs, a chart and manifests", func(t *testing.T) {
 		for _, line := range strings.Split(places.Replace(create), "\n") {
-			if strings.Contains(line, " kubernetes:v") && !strings.Contains(line, "--kubernetes-from") {
+			switch {
+			case strings.HasPrefix(line, "refit bundle images cluster:"):
+				line += " --kubernetes-from release"
+			case strings.Contains(line, " kubernetes:v") && !strings.Contains(line, "--kubernetes-from"):
 				line += internet
 			}
 			said += site.types(line)
