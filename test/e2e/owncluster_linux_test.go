@@ -73,7 +73,7 @@ func TestYourOwnCluster(t *testing.T) {
 			}
 			said += site.types(line)
 		}
-		for _, word := range []string{"Deployment shop/app", mirror.Addr + "/monitoring/server:3.1", mirror.Addr + "/network/agent:1.7", "registry.k8s.io/kube-apiserver:" + to} {
+		for _, word := range []string{components.AppRepository + ":v1", mirror.Addr + "/monitoring/server:3.1", mirror.Addr + "/network/agent:1.7", "registry.k8s.io/kube-apiserver:" + to} {
 			if !strings.Contains(said, word) {
 				t.Errorf("the commands never said %q", word)
 			}
