@@ -17,19 +17,15 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/cri"
-	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
-// Commits of this repository whose programs stand for the minor version before this one.
 const (
-	// silentCommit: its agents report neither updaters nor formats.
-	silentCommit = "fa482c7906"
-	// reportingCommit: the tree that was published last; until 2026-11-27 the first whose agents and controller have
-	// everything that the contract between them names, c571d5cfc8.
-	reportingCommit = "7d002f4f6e"
-	olderVersion    = "0.1.0"
-	newerVersion    = "0.2.0"
+	// olderCommit is the tree of this repository that was published last. Its programs stand for the minor version before
+	// this one.
+	olderCommit  = "7d002f4f6e"
+	olderVersion = "0.1.0"
+	newerVersion = "0.2.0"
 )
 
 // skewNode is what was seen of a node whose agent and controller are of two versions.
@@ -86,23 +82,10 @@ func (s *skewed) runRefit(t *testing.T, programs string, args ...string) string 
 	return r.Stdout
 }
 
-// plainConfig puts the lab's agent.yaml away: it names the devices to read, which the oldest
-// agents do not know.
-const plainConfig = "test ! -e /etc/refit/agent.yaml || mv /etc/refit/agent.yaml /root/agent.yaml"
-
-// newerConfig brings it back, for an agent that knows it.
-const newerConfig = "test ! -e /root/agent.yaml || mv /root/agent.yaml /etc/refit/agent.yaml"
-
 // install installs a bundle's agents on hosts, and its controller. The lab's shell is
 // always that of this tree.
 func (s *skewed) install(t *testing.T, programs string, b scenario.Bundle, hosts ...string) {
 	t.Helper()
-	if programs == s.newer {
-		for _, h := range hosts {
-			node, _, _ := strings.Cut(h, ":")
-			must(t, s.Exec(t.Context(), node, "sh", "-c", newerConfig))
-		}
-	}
 	s.runRefit(t, programs, "install", "--from", b.Path, "--ssh", strings.Join(hosts, ","), "--rsh", s.newer+"/refit-lab --name "+s.Name+" rsh")
 }
 
@@ -112,11 +95,11 @@ func (s *skewed) installAgent(t *testing.T, programs, node string) {
 	program, err := os.ReadFile(filepath.Join(programs, "refit-agent"))
 	must(t, err)
 	must(t, s.Lab.WriteFile(t.Context(), node, "/var/tmp/refit-agent.install", program, 0o755))
-	must(t, s.Exec(t.Context(), node, "sh", "-c", newerConfig+" && /var/tmp/refit-agent.install install && rm /var/tmp/refit-agent.install"))
+	must(t, s.Exec(t.Context(), node, "sh", "-c", "/var/tmp/refit-agent.install install && rm /var/tmp/refit-agent.install"))
 }
 
 // skewedSite is a cluster, with two workers for the pods of a node that is drained, on which the older version installed everything and pinned its images.
-func skewedSite(t *testing.T, name, commit, older, newer string) *skewed {
+func skewedSite(t *testing.T, name, older, newer string) *skewed {
 	t.Helper()
 	s := &skewed{older: older, newer: newer}
 	s.Scenario = prepared(t, scenario.Options{Name: name, From: from, To: to, Nodes: 3, MediumNode: "n1", Refit: filepath.Join(newer, "refit")})
@@ -130,11 +113,6 @@ func skewedSite(t *testing.T, name, commit, older, newer string) *skewed {
 	device, err := s.Insert(ctx, "n1", s.base)
 	must(t, err)
 	hosts := s.Lab.Nodes()
-	if commit == silentCommit {
-		for _, n := range hosts {
-			must(t, s.Exec(ctx, n, "sh", "-c", plainConfig))
-		}
-	}
 	hosts[0] += ":" + device
 	s.install(t, older, s.base, hosts...)
 	must(t, s.Approve(ctx, s.base))
@@ -174,7 +152,7 @@ func (s *skewed) works(t *testing.T, when, node, agent, controller string) {
 	measured(t, "nodes", seen)
 }
 
-// pinned counts the images of the older release that a node's runtime pins: all of them.
+// pinned counts the images of the older release that a node's runtime pins: all that the node needs.
 func (s *skewed) pinned(ctx context.Context, t *testing.T, node string) int {
 	t.Helper()
 	c, err := s.CRI(node)
@@ -183,7 +161,7 @@ func (s *skewed) pinned(ctx context.Context, t *testing.T, node string) int {
 	present, err := c.Images(ctx)
 	must(t, err)
 	n := 0
-	for name, digest := range s.base.Images {
+	for name, digest := range s.Needed(s.base, node) {
 		is := slices.ContainsFunc(present, func(p cri.Image) bool {
 			return p.Pinned && slices.Contains(p.Tags, name) && slices.ContainsFunc(p.Digests, func(d string) bool { return strings.HasSuffix(d, "@"+digest) })
 		})
@@ -229,42 +207,6 @@ func (s *skewed) arrived(t *testing.T) {
 	}
 }
 
-// gateSays is what one check of the update's gate answered, with the sentences of a reason.
-func (s *skewed) gateSays(t *testing.T, check, reason string) (result v1alpha1.CheckResult, said string) {
-	t.Helper()
-	var list v1alpha1.ClusterUpdateList
-	if err := s.Client.List(t.Context(), &list); err != nil {
-		return "", err.Error()
-	}
-	for _, u := range list.Items {
-		for _, b := range u.Status.Blockers {
-			if b.Reason == reason {
-				said += b.Message + ". Fix: " + b.Fix + "\n"
-			}
-		}
-		for _, c := range u.Status.Checks {
-			if c.Name == check {
-				result = c.Result
-			}
-		}
-	}
-	return result, said
-}
-
-// nothingMoved asks that no node is cordoned and none may start.
-func (s *skewed) nothingMoved(t *testing.T) {
-	t.Helper()
-	var nodes corev1.NodeList
-	must(t, s.Client.List(t.Context(), &nodes))
-	for _, n := range nodes.Items {
-		nu, err := nodeUpdate(t, s.Scenario, n.Name)
-		must(t, err)
-		if n.Spec.Unschedulable || nu.Spec.Run != nil {
-			t.Errorf("node %s was cordoned (%t) or started (%t)", n.Name, n.Spec.Unschedulable, nu.Spec.Run != nil)
-		}
-	}
-}
-
 // TestSkew runs the programs of older commits next to those of this tree, on real nodes.
 func TestSkew(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
@@ -277,57 +219,11 @@ func TestSkew(t *testing.T) {
 				stories[story] = steps
 			}
 		}
-		return map[string]any{"older": map[string]string{"silent": silentCommit, "reporting": reportingCommit}, "stories": stories, "measured": noted[t.Name()]}
+		return map[string]any{"older": olderCommit, "stories": stories, "measured": noted[t.Name()]}
 	})
-	silent, reporting, newer := programsOf(t, silentCommit), programsOf(t, reportingCommit), programs(t, "../..", newerVersion)
-	t.Run("agents that report nothing", func(t *testing.T) { refusedAgents(t, skewedSite(t, "skew", silentCommit, silent, newer)) })
-	t.Run("older agents", func(t *testing.T) { olderAgents(t, skewedSite(t, "skewold", reportingCommit, reporting, newer)) })
-	t.Run("newer agents", func(t *testing.T) { newerAgents(t, skewedSite(t, "skewnew", reportingCommit, reporting, newer)) })
-}
-
-// refusedAgents: an agent that cannot say what it knows keeps its node as it is, and no
-// update starts before it was replaced.
-func refusedAgents(t *testing.T, s *skewed) {
-	t.Helper()
-	step(t, "a newer agent with an older controller", func(t *testing.T) {
-		s.installAgent(t, s.newer, "n3")
-		s.works(t, "agent first", "n3", newerVersion, olderVersion)
-	})
-	b, device := s.target(t, s.newer)
-	step(t, "an older agent with a newer controller", func(t *testing.T) {
-		s.install(t, s.newer, b, "n1:"+device)
-		s.works(t, "controller first", "n2", olderVersion, newerVersion)
-		s.works(t, "both newer", "n3", newerVersion, newerVersion)
-	})
-	step(t, "the gate names the agent and the version needed", func(t *testing.T) {
-		must(t, s.Approve(t.Context(), b))
-		s.Refit = filepath.Join(s.newer, "refit")
-		r, err := s.Run(t.Context(), "plan", "--to", b.Digest)
-		must(t, err)
-		if r.Code != console.ExitBlocked {
-			t.Fatalf("plan: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
-		}
-		sentence := ""
-		eventually(t, 3*time.Minute, "agent-versions says no", func() (bool, string) {
-			result, said := s.gateSays(t, "agent-versions", v1alpha1.ReasonAgentOutdated)
-			sentence = said
-			return result == v1alpha1.CheckClosed && strings.Contains(said, "n2") && strings.Contains(said, "refit "+newerVersion), string(result) + " " + said
-		})
-		measured(t, "gate", sentence)
-		r, err = s.Run(t.Context(), "apply", "--yes", "--timeout", "1m")
-		must(t, err)
-		if r.Code != console.ExitBlocked || !strings.Contains(r.Stdout+r.Stderr, "n2") {
-			t.Errorf("apply: exit code %d\n%s%s", r.Code, r.Stdout, r.Stderr)
-		}
-		s.nothingMoved(t)
-		s.works(t, "gate closed", "n2", olderVersion, newerVersion)
-	})
-	step(t, "with newer agents the update goes through", func(t *testing.T) {
-		s.install(t, s.newer, b, "n2", "n3")
-		s.works(t, "replaced", "n2", newerVersion, newerVersion)
-		s.runRefit(t, s.newer, "status", "--watch", "--timeout", "15m") // it was started while the gate was closed
-		s.arrived(t)
-	})
+	older, newer := programsOf(t, olderCommit), programs(t, "../..", newerVersion)
+	t.Run("older agents", func(t *testing.T) { olderAgents(t, skewedSite(t, "skewold", older, newer)) })
+	t.Run("newer agents", func(t *testing.T) { newerAgents(t, skewedSite(t, "skewnew", older, newer)) })
 }
 
 // olderAgents: a newer controller updates nodes whose agents are one minor version older.
