@@ -102,7 +102,12 @@ var shown = []struct {
 		return fmt.Sprintf("%.2f of the CPU of crane and a hash pass, %.0f MiB", v.get("ratio"), v.get("refitPeakRSSMiB"))
 	}},
 	{"bench/results/delta.json", "the delta of a patch release of Kubernetes", func(v value) string {
-		return fmt.Sprintf("%.3f of the full bundle", value(v.get("kubernetes").(map[string]any)).get("share"))
+		c := value(v.get("kubernetes").(map[string]any))
+		return fmt.Sprintf("%.3f of the full bundle, %.1f of the CPU of a plain load", c.get("share"), c.get("apply"))
+	}},
+	{"bench/results/delta-images.json", "the delta between two versions of thirty images, layers in fast gzip", func(v value) string {
+		c := value(v.get("images").(map[string]any))
+		return fmt.Sprintf("%.3f of the full bundle, %.1f of the CPU of a plain load", c.get("share"), c.get("apply"))
 	}},
 }
 
