@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
-	"github.com/refit-dev/refit/internal/controller"
 	"github.com/refit-dev/refit/internal/controller/apitest"
 	"github.com/refit-dev/refit/test/results"
 )
@@ -71,15 +70,7 @@ type cordons struct {
 
 func countCordons(t *testing.T, cfg *rest.Config) *cordons {
 	t.Helper()
-	s, err := controller.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := c.Watch(context.Background(), &corev1.NodeList{})
+	w, err := newWatcher(t, cfg).Watch(context.Background(), &corev1.NodeList{})
 	if err != nil {
 		t.Fatal(err)
 	}
