@@ -60,7 +60,7 @@ var shown = []struct {
 		return fmt.Sprintf("%.3f of the bytes of the full bundle", v.get("deltaBytes").(float64)/v.get("fullBytes").(float64))
 	}},
 	{"test/e2e/results/owncluster.json", "a kubeadm cluster made without refit is updated from a FAT32 stick, by the commands of its page", steps},
-	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a crash of all nodes between", steps},
+	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/livecluster.json", "a running cluster restarts from its own bundle, without registry, power and images", steps},
 	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
 		return fmt.Sprintf("removed %v s after the next release, %v s on the full disk", measuredOnce(v, "secondsUntilRemoved"), measuredOnce(v, "secondsUntilRemovedFromTheFullDisk"))
