@@ -2,7 +2,8 @@
 //
 // Promise: a test sees what a kubeadm cluster would answer: RBAC and the Node authorizer,
 // NodeRestriction, refit's own kinds, rules and admission policies. It has a server alone, in the
-// state after the installation; in packages that call Main, servers are reset and used again.
+// state after the installation; servers are reset and used again in packages that call Main, and by
+// all packages of a run that has a lender (see Lend).
 // Without the binaries the test is skipped, with a message that names the directories to fill.
 //
 // Input: KUBEBUILDER_ASSETS, REFIT_LAB_BIN or the lab's cache. Output: client configurations.
@@ -11,6 +12,7 @@ package apitest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
@@ -49,8 +51,13 @@ func Start(t testing.TB) *rest.Config {
 	if bin == "" {
 		t.Skip(noBinaries)
 	}
-	if pool.shared && !testing.Short() {
-		return lend(t, bin)
+	if !testing.Short() {
+		if socket := os.Getenv(LenderSocket); socket != "" {
+			return borrow(t, socket)
+		}
+		if shared {
+			return lend(t, bin)
+		}
 	}
 	return start(t, bin, nil, areas.Set{})
 }
@@ -94,7 +101,9 @@ func StartEmpty(t testing.TB) *rest.Config {
 func start(t testing.TB, bin string, flags map[string]string, without areas.Set) *rest.Config {
 	t.Helper()
 	cfg := startEmpty(t, bin, flags)
-	apply(t, cfg, without)
+	if err := apply(cfg, without); err != nil {
+		t.Fatal(err)
+	}
 	return cfg
 }
 
@@ -103,20 +112,21 @@ func startEmpty(t testing.TB, bin string, flags map[string]string) *rest.Config 
 	if testing.Short() {
 		t.Skip("an API server takes seconds: left out by -short")
 	}
-	s := &server{}
-	s.env, s.cfg = launch(t, bin, flags)
+	s, err := launch(bin, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := s.env.Stop(); err != nil {
 			t.Errorf("stop the API server: %v", err)
 		}
 	})
-	servers.Store(s.cfg.Host, s)
+	users.Store(s.cfg.Host, s.addUser)
 	return s.cfg
 }
 
 // launch starts a server. Its caller stops it.
-func launch(t testing.TB, bin string, flags map[string]string) (*envtest.Environment, *rest.Config) {
-	t.Helper()
+func launch(bin string, flags map[string]string) (*server, error) {
 	env := &envtest.Environment{
 		BinaryAssetsDirectory:    bin,
 		ControlPlaneStartTimeout: 2 * time.Minute,
@@ -132,16 +142,16 @@ func launch(t testing.TB, bin string, flags map[string]string) (*envtest.Environ
 	// less CPU time. Programs that the test starts later keep the default.
 	if os.Getenv("GOGC") == "" {
 		if err := os.Setenv("GOGC", "400"); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		defer func() { _ = os.Unsetenv("GOGC") }()
 	}
 	cfg, err := env.Start()
 	if err != nil {
-		t.Fatalf("start the API server from %s: %v", bin, err)
+		return nil, fmt.Errorf("start the API server from %s: %w", bin, err)
 	}
 	cfg.QPS, cfg.Burst = 500, 1000
-	return env, cfg
+	return &server{env: env, cfg: cfg}, nil
 }
 
 // As returns a configuration that acts as another user.
@@ -160,25 +170,23 @@ func AsNode(cfg *rest.Config, node string) *rest.Config {
 // server must have been started by this package.
 func Certificate(t testing.TB, cfg *rest.Config, user string, groups ...string) *rest.Config {
 	t.Helper()
-	found, ok := servers.Load(cfg.Host)
+	add, ok := users.Load(cfg.Host)
 	if !ok {
 		t.Fatalf("no server of this package is at %s", cfg.Host)
 	}
-	s := found.(*server)
-	u, err := s.env.AddUser(envtest.User{Name: user, Groups: groups}, nil)
+	out, err := add.(addUser)(envtest.User{Name: user, Groups: groups})
 	if err != nil {
 		t.Fatalf("make a certificate for %s: %v", user, err)
 	}
-	out := u.Config()
 	out.QPS, out.Burst = cfg.QPS, cfg.Burst
-	if s.lease != nil {
-		out.Wrap(s.lease.wrap)
-	}
 	return out
 }
 
-// servers are the running servers by host.
-var servers sync.Map
+// addUser makes a configuration with a client certificate.
+type addUser func(envtest.User) (*rest.Config, error)
+
+// users has the addUser of each running server, by host.
+var users sync.Map
 
 // Binaries returns the directory with kube-apiserver and etcd, empty if there is none.
 func Binaries() string {
@@ -209,40 +217,43 @@ func executable(path string) bool {
 }
 
 // apply installs refit's manifests as the installer does, and waits until the kinds are served.
-func apply(t testing.TB, cfg *rest.Config, without areas.Set) {
-	t.Helper()
+func apply(cfg *rest.Config, without areas.Set) error {
 	objs, err := config.Rules()
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	crds, err := config.CRDs()
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	objs, crds = config.Without(objs, without), config.Without(crds, without)
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crdList(t, crds)}); err != nil {
-		t.Fatalf("install the kinds: %v", err)
+	kinds, err := crdList(crds)
+	if err != nil {
+		return err
+	}
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: kinds}); err != nil {
+		return fmt.Errorf("install the kinds: %w", err)
 	}
 	c, err := client.New(cfg, client.Options{})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for _, o := range objs[len(crds):] {
 		if err := c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("refit"), client.ForceOwnership); err != nil {
-			t.Fatalf("apply %s %s: %v", o.GetKind(), o.GetName(), err)
+			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
+	return nil
 }
 
-func crdList(t testing.TB, objs []*unstructured.Unstructured) []*apiextensionsv1.CustomResourceDefinition {
-	t.Helper()
+func crdList(objs []*unstructured.Unstructured) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var out []*apiextensionsv1.CustomResourceDefinition
 	for _, o := range objs {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd); err != nil {
-			t.Fatalf("%s: %v", o.GetName(), err)
+			return nil, fmt.Errorf("%s: %w", o.GetName(), err)
 		}
 		out = append(out, crd)
 	}
-	return out
+	return out, nil
 }

@@ -19,14 +19,18 @@ import (
 	"github.com/refit-dev/refit/internal/areas"
 )
 
-// pool holds the servers that the tests of a package share. A server takes seconds of CPU time
-// to start, and a part of a second to reset.
-var pool struct {
+// pool holds servers that are reset and used again. A server takes seconds of CPU time to start,
+// and a part of a second to reset.
+type pool struct {
 	sync.Mutex
-	// shared is true while Main runs the tests.
-	shared bool
-	idle   []*server
+	idle []*server
 }
+
+// ours is the pool of a package that calls Main, and shared is true while Main runs its tests.
+var (
+	ours   pool
+	shared bool
+)
 
 // server is an API server with its etcd and refit's manifests.
 type server struct {
@@ -35,8 +39,14 @@ type server struct {
 	cfg *rest.Config
 	// installed is what etcd had after the installation, by key.
 	installed map[string]entry
-	// lease is that of the test that has the server.
-	lease *lease
+}
+
+func (s *server) addUser(u envtest.User) (*rest.Config, error) {
+	added, err := s.env.AddUser(u, nil)
+	if err != nil {
+		return nil, err
+	}
+	return added.Config(), nil
 }
 
 // Main runs the tests of a package that share servers and returns the exit code. TestMain calls
@@ -50,13 +60,11 @@ func Main(m *testing.M) int {
 			return 1
 		}
 	}
-	pool.shared = true
+	shared = true
 	code := m.Run()
-	for _, s := range pool.idle {
-		if err := s.env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop a shared API server:", err)
-			code = 1
-		}
+	if err := ours.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	return code
 }
@@ -64,57 +72,105 @@ func Main(m *testing.M) int {
 // lend returns the configuration of a shared server, which it starts if none is idle.
 func lend(t testing.TB, bin string) *rest.Config {
 	t.Helper()
-	s := takeIdle()
-	if s == nil {
-		s = &server{}
-		s.env, s.cfg = launch(t, bin, nil)
-		t.Cleanup(func() { giveUp(t, s) })
-		apply(t, s.cfg, areas.Set{})
-		var err error
-		if s.installed, err = s.settle(); err != nil {
-			t.Fatalf("record the installation: %v", err)
-		}
-	} else {
-		t.Cleanup(func() { giveUp(t, s) })
+	s, err := ours.take(bin)
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.lease = &lease{}
-	servers.Store(s.cfg.Host, s)
-	cfg := rest.CopyConfig(s.cfg)
-	cfg.Wrap(s.lease.wrap)
+	cfg, l := leased(s.cfg, s.addUser)
+	t.Cleanup(func() {
+		l.over.Store(true)
+		reason, err := ours.giveBack(s, !t.Failed())
+		if reason != nil { // the next test starts another one
+			t.Log(reason)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	return cfg
 }
 
-func takeIdle() *server {
-	pool.Lock()
-	defer pool.Unlock()
-	n := len(pool.idle)
+// take returns an idle server, or starts one.
+func (p *pool) take(bin string) (*server, error) {
+	if s := p.takeIdle(); s != nil {
+		return s, nil
+	}
+	s, err := launch(bin, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err = apply(s.cfg, areas.Set{}); err == nil {
+		s.installed, err = s.settle()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("install refit: %w", err), s.env.Stop())
+	}
+	return s, nil
+}
+
+func (p *pool) takeIdle() *server {
+	p.Lock()
+	defer p.Unlock()
+	n := len(p.idle)
 	if n == 0 {
 		return nil
 	}
-	s := pool.idle[n-1]
-	pool.idle = pool.idle[:n-1]
+	s := p.idle[n-1]
+	p.idle = p.idle[:n-1]
 	return s
 }
 
-// giveUp makes the server of a test that ended idle. It stops the server of a test that failed,
-// and one that cannot be reset.
-func giveUp(t testing.TB, s *server) {
-	if s.lease != nil && !t.Failed() {
-		s.lease.over.Store(true)
-		err := s.reset(context.Background())
-		if err == nil {
-			pool.Lock()
-			defer pool.Unlock()
-			pool.idle = append(pool.idle, s)
-			return
+// giveBack makes the server of a test that ended idle. It stops one that is not reusable, and one
+// that cannot be reset, for the reason that it returns; changed rules are none.
+func (p *pool) giveBack(s *server, reusable bool) (reason, err error) {
+	if reusable {
+		reason = s.reset(context.Background())
+		if reason == nil {
+			p.Lock()
+			defer p.Unlock()
+			p.idle = append(p.idle, s)
+			return nil, nil
 		}
-		if !errors.Is(err, errRulesChanged) { // the next test starts another one
-			t.Logf("reset the API server: %v", err)
+		reason = fmt.Errorf("reset the API server: %w", reason)
+		if errors.Is(reason, errRulesChanged) {
+			reason = nil
 		}
 	}
 	if err := s.env.Stop(); err != nil {
-		t.Errorf("stop the API server: %v", err)
+		return reason, fmt.Errorf("stop the API server: %w", err)
 	}
+	return reason, nil
+}
+
+// stop stops the idle servers.
+func (p *pool) stop() error {
+	p.Lock()
+	defer p.Unlock()
+	var errs []error
+	for _, s := range p.idle {
+		errs = append(errs, s.env.Stop())
+	}
+	p.idle = nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop API servers: %w", err)
+	}
+	return nil
+}
+
+// leased returns a configuration for one test, whose requests end with its lease, and notes how
+// users of the server get certificates.
+func leased(admin *rest.Config, add addUser) (*rest.Config, *lease) {
+	l := &lease{}
+	users.Store(admin.Host, addUser(func(u envtest.User) (*rest.Config, error) {
+		cfg, err := add(u)
+		if err == nil {
+			cfg.Wrap(l.wrap)
+		}
+		return cfg, err
+	}))
+	cfg := rest.CopyConfig(admin)
+	cfg.Wrap(l.wrap)
+	return cfg, l
 }
 
 // lease ends the requests of a test with the test: a goroutine that it left behind does not

@@ -1,9 +1,13 @@
 package apitest
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/signal"
 	"reflect"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +20,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+// lendOn makes this test program a lender: its value is the path of the socket. test/run.sh starts one.
+const lendOn = "REFIT_LEND_API_SERVERS"
+
+func TestMain(m *testing.M) {
+	if socket := os.Getenv(lendOn); socket != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := Lend(ctx, socket); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	_ = os.Unsetenv(LenderSocket) // these tests are about servers of their own
+	os.Exit(Main(m))
+}
 
 const role = "refit-controller"
 
@@ -121,7 +140,7 @@ func TestOtherServersStop(t *testing.T) {
 	if used[0] == used[1] {
 		t.Error("a server without a kind of refit was used again")
 	}
-	for _, s := range pool.idle {
+	for _, s := range ours.idle {
 		if s.cfg.Host == used[0] || s.cfg.Host == used[1] {
 			t.Errorf("%s is idle, want it stopped", s.cfg.Host)
 		}
