@@ -5,6 +5,8 @@
 # packages that compute long and whose tests alone start goroutines, to bound them.
 # The tests on nodes of the lab wait more than they compute, so they run beside all others. The longest
 # come first, so that the last minutes do not wait for one package.
+# Tests borrow their API servers from one process, which resets them between tests: to start one takes
+# seconds of CPU time.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 goroutines='^[[:space:]]*go (func|[a-z])|errgroup|\.Go\('
@@ -28,13 +30,26 @@ failed=0
 run() { # arguments of go test, then packages on standard input
 	xargs -I{} echo ./{} | xargs go test -json -vet=off -count 1 -timeout 60m -ldflags="-s -w" -p 3 "$@"
 }
+scratch=$(mktemp -d)
+events=$scratch/events
+finish() {
+	[ -z "${lender:-}" ] || { kill "$lender" && wait "$lender"; }
+	rm -rf "$scratch"
+} 2>/dev/null
+trap finish EXIT
+lend() {
+	go test -c -vet=off -ldflags="-s -w" -o "$scratch/lender" ./internal/controller/apitest || return
+	REFIT_LEND_API_SERVERS=$scratch/servers "$scratch/lender" >&2 &
+	lender=$!
+	until [ -S "$scratch/servers" ]; do kill -0 "$lender" 2>/dev/null || return; sleep 0.1; done
+	export REFIT_API_SERVERS=$scratch/servers
+}
 labs=$(in_front test/e2e test/simhost internal/lab <<<"$others" | head -3)
 others=$(grep -vxF "$labs" <<<"$others")
 # Their events come at the end, in one piece: lines of two writers would mix.
-events=$(mktemp)
-trap 'rm -f "$events"' EXIT
 run -p 2 <<<"$labs" >"$events" &
 beside=$!
+lend || echo "no lender: each package starts API servers of its own" >&2
 in_front internal/controller/bootimages test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
 go -C providers test -json -vet=off -count 1 -timeout 20m -ldflags="-s -w" -p 3 ./... || failed=1
 # Races go to files: in the output of parallel tests they would stand with any of them. The detector
