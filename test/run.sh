@@ -7,6 +7,8 @@
 # come first, so that the last minutes do not wait for one package.
 # Tests borrow their API servers from one process, which resets them between tests: to start one takes
 # seconds of CPU time.
+# go test does not repeat what passed with the same code, files and variables. Tests on nodes and with
+# API servers always run; GOFLAGS=-count=1 runs the others too.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 goroutines='^[[:space:]]*go (func|[a-z])|errgroup|\.Go\('
@@ -28,7 +30,7 @@ failed=0
 # Three packages at once: most wait for servers and clocks. Without tables for a debugger a test program
 # is linked in half the time.
 run() { # arguments of go test, then packages on standard input
-	xargs -I{} echo ./{} | xargs go test -json -vet=off -count 1 -timeout 60m -ldflags="-s -w" -p 3 "$@"
+	xargs -I{} echo ./{} | xargs go test -json -vet=off -timeout 60m -ldflags="-s -w" -p 3 "$@"
 }
 scratch=$(mktemp -d)
 events=$scratch/events
@@ -47,11 +49,11 @@ lend() {
 labs=$(in_front test/e2e test/simhost internal/lab <<<"$others" | head -3)
 others=$(grep -vxF "$labs" <<<"$others")
 # Their events come at the end, in one piece: lines of two writers would mix.
-run -p 2 <<<"$labs" >"$events" &
+run -count 1 -p 2 <<<"$labs" >"$events" &
 beside=$!
 lend || echo "no lender: each package starts API servers of its own" >&2
 in_front internal/controller/bootimages test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
-go -C providers test -json -vet=off -count 1 -timeout 20m -ldflags="-s -w" -p 3 ./... || failed=1
+go -C providers test -json -vet=off -timeout 20m -ldflags="-s -w" -p 3 ./... || failed=1
 # Races go to files: in the output of parallel tests they would stand with any of them. The detector
 # waits a second at each end otherwise.
 mkdir -p bin
