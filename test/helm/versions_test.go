@@ -202,8 +202,9 @@ func (s *site) checkKept(previous []*unstructured.Unstructured) {
 			s.Errorf("%s: spec\n%v\nwas\n%v", key(was), spec, wanted)
 		}
 		// A person can still change it: the new rules of its kind accept what the old ones did.
-		is.SetLabels(map[string]string{"changed": "true"})
-		if err := s.admin.Update(context.Background(), is, client.DryRunAll); err != nil {
+		// A patch has no resource version: the controller may write the object at the same time.
+		label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"changed":"true"}}}`))
+		if err := s.admin.Patch(context.Background(), is, label, client.DryRunAll); err != nil {
 			s.Errorf("%s cannot be changed any more: %v", key(was), err)
 		}
 	}
