@@ -55,7 +55,7 @@ release-deps: ## Install the emulator with which a release starts its arm64 prog
 .PHONY: release
 release: release-deps ## Build and pack a release into dist/: VERSION=1.2.3 KEY=refit.key make release
 	rm -rf bin/release
-	for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(MAKE) build BIN=bin/release/linux-$$arch || exit 1; done
+	for arch in amd64 arm64; do GOOS=linux GOARCH=$$arch $(MAKE) build build-providers BIN=bin/release/linux-$$arch || exit 1; done
 	for to in darwin-amd64 darwin-arm64 windows-amd64; do GOOS=$${to%-*} GOARCH=$${to#*-} $(MAKE) build-cli BIN=bin/release/$$to || exit 1; done
 	REFIT_RELEASE_BINARIES=$(CURDIR)/bin/release $(GO) test -count 1 -run TestArm64Runs ./build/release
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release --version $(VERSION) --binaries bin/release --output dist $(if $(KEY),--key $(KEY))

@@ -20,26 +20,18 @@ type packed struct {
 	mode       int64
 }
 
-// archive makes the archive of a platform: zip for Windows, tar.gz elsewhere.
-func (r *release) archive(p platform, pages []packed) error {
+// archive makes the archive of a product: zip for Windows, tar.gz elsewhere.
+func (r *release) archive(p platform, product product) error {
 	files := []packed{{name: "LICENSE", from: "LICENSE", mode: 0o644}, {name: "README.md", from: "README.md", mode: 0o644}}
-	for _, name := range p.programs() {
+	for _, name := range product.programs {
 		files = append(files, packed{name: name, from: filepath.Join(r.binaries, p.dir(), name), mode: 0o755})
 	}
-	files = append(files, pages...)
+	files = append(files, product.pages...)
 	pack := tarGzip
 	if p.os == "windows" {
 		pack = zipped
 	}
-	return writeFile(filepath.Join(r.output, r.archiveName(p)), func(w io.Writer) error { return pack(w, files, r.date) })
-}
-
-// archiveName is the file name of the archive of a platform.
-func (r *release) archiveName(p platform) string {
-	if p.os == "windows" {
-		return r.name(p, ".zip")
-	}
-	return r.name(p, ".tar.gz")
+	return writeFile(filepath.Join(r.output, r.archiveName(p, product.name)), func(w io.Writer) error { return pack(w, files, r.date) })
 }
 
 func writeFile(name string, write func(io.Writer) error) (err error) {

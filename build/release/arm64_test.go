@@ -44,6 +44,9 @@ func TestArm64Runs(t *testing.T) {
 			t.Errorf("%s version: no %q in %q", program, want, out)
 		}
 	}
+	if out := run("refit-providers", "check", "--help"); !strings.Contains(out, "--upload") {
+		t.Errorf("refit-providers check --help: %s", out)
+	}
 	keys := filepath.Join(t.TempDir(), "keys")
 	run("refit", "keys", "generate", "--out", keys)
 	if data, err := os.ReadFile(filepath.Join(keys, "refit.key")); err != nil || !strings.Contains(string(data), "PRIVATE KEY") {

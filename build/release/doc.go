@@ -5,7 +5,7 @@
 // key it is signed. The directory is complete when the command ends, or it is not there.
 //
 // Input: a directory with one directory for each platform (linux-amd64, windows-amd64, ...),
-// as `make release` builds them; config and charts of this repository. Output: archives, the
-// image layout, an SPDX SBOM for each archive, Debian packages of the agent, a krew manifest,
-// the documentation as web pages, and SHA256SUMS. The subcommand site makes these pages alone.
+// as `make release` builds them; config and charts of this repository. Output: archives
+// of refit and of the optional refit-providers, an image of each, an SPDX SBOM for each archive,
+// Debian packages of the agent, a krew manifest, the documentation as web pages, and SHA256SUMS. The subcommand site makes these pages alone.
 package main

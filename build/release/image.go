@@ -11,6 +11,15 @@ import (
 
 // image packs refit's own image for all architectures as an OCI archive.
 func (r *release) image(platforms []platform) error {
+	return r.ociArchive(platforms, oci.SelfImage, "refit-image")
+}
+
+// providersImage packs the image of refit-providers in the same form.
+func (r *release) providersImage(platforms []platform) error {
+	return r.ociArchive(platforms, oci.ProvidersImage, providers+"-image")
+}
+
+func (r *release) ociArchive(platforms []platform, of oci.ReleaseImage, name string) error {
 	dir, err := os.MkdirTemp(r.output, ".image-*")
 	if err != nil {
 		return err
@@ -23,7 +32,7 @@ func (r *release) image(platforms []platform) error {
 		}
 	}
 	dir = filepath.Join(dir, "image")
-	if err := oci.WriteReleaseIndex(dirs, dir, r.version); err != nil {
+	if err := of.WriteIndex(dirs, dir, r.version); err != nil {
 		return err
 	}
 	var files []packed
@@ -38,5 +47,5 @@ func (r *release) image(platforms []platform) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(r.output, "refit-image_"+r.version+".tar"), func(w io.Writer) error { return tarPlain(w, files, r.date) })
+	return writeFile(filepath.Join(r.output, name+"_"+r.version+".tar"), func(w io.Writer) error { return tarPlain(w, files, r.date) })
 }

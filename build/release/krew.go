@@ -47,7 +47,7 @@ func (r *release) krew(platforms []platform) error {
 		Spec: krewSpec{Version: "v" + r.version, Homepage: "https://github.com/refit-dev/refit", Short: "Update nodes in place, without a registry",
 			Description: "Make bundles of images and programs, approve them, and update the nodes of a\ncluster in place: with progress, the reason of every wait, and a way back.\n"}}
 	for _, p := range platforms {
-		name := r.archiveName(p)
+		name := r.archiveName(p, "refit")
 		sum, err := fsutil.Digest(filepath.Join(r.output, name))
 		if err != nil {
 			return err

@@ -78,17 +78,19 @@ func (r *release) pack(platforms []platform) error {
 		return err
 	}
 	for _, p := range platforms {
-		if err := r.archive(p, pages); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
-		}
-		if err := r.sbom(p); err != nil {
-			return fmt.Errorf("SBOM of %s: %w", p, err)
+		for _, product := range products(p, pages) {
+			if err := r.archive(p, product); err != nil {
+				return fmt.Errorf("%s: %w", p, err)
+			}
+			if err := r.sbom(p, product); err != nil {
+				return fmt.Errorf("SBOM of %s for %s: %w", product.name, p, err)
+			}
 		}
 		if err := r.debianPackage(p); err != nil {
 			return fmt.Errorf("package of %s for Debian: %w", p, err)
 		}
 	}
-	for _, step := range []func([]platform) error{r.image, r.static, r.chart, r.krew, r.documentation} {
+	for _, step := range []func([]platform) error{r.image, r.providersImage, r.static, r.chart, r.krew, r.documentation} {
 		if err := step(platforms); err != nil {
 			return err
 		}
@@ -120,12 +122,36 @@ func (p platform) program(name string) string {
 	return name
 }
 
-// programs are those of an archive: all of them on Linux, the command line elsewhere.
-func (p platform) programs() []string {
-	if p.os == "linux" {
-		return []string{"refit", "refit-render", "refit-agent", "refit-controller"}
+// product is what people download and install together: an archive with its SBOM.
+type product struct {
+	name     string
+	programs []string
+	pages    []packed
+}
+
+// providers is the name of the optional program that asks clouds, and of its archive and image.
+const providers = "refit-providers"
+
+// products are the archives of a platform: refit's programs, on Linux all of them, elsewhere the
+// command line. refit-providers is optional and has many more modules, so it is an archive of its own.
+func products(p platform, pages []packed) []product {
+	if p.os != "linux" {
+		return []product{{"refit", []string{p.program("refit"), p.program("refit-render")}, pages}}
 	}
-	return []string{p.program("refit"), p.program("refit-render")}
+	guide := packed{name: "ask-clouds-for-boot-images.md", from: filepath.Join("docs", "how-to", "ask-clouds-for-boot-images.md"), mode: 0o644}
+	return []product{
+		{"refit", []string{"refit", "refit-render", "refit-agent", "refit-controller"}, pages},
+		{providers, []string{providers}, []packed{guide}},
+	}
+}
+
+// programs are those of all products.
+func (p platform) programs() []string {
+	var out []string
+	for _, product := range products(p, nil) {
+		out = append(out, product.programs...)
+	}
+	return out
 }
 
 // platforms are the directories that are there; Linux on both architectures must be.
@@ -158,7 +184,11 @@ func (r *release) platforms() ([]platform, error) {
 	return out, nil
 }
 
-// name of a file of the release for a platform.
-func (r *release) name(p platform, end string) string {
-	return fmt.Sprintf("refit_%s_%s_%s%s", r.version, p.os, p.arch, end)
+// archiveName is the file name of the archive of a product for a platform.
+func (r *release) archiveName(p platform, product string) string {
+	end := ".tar.gz"
+	if p.os == "windows" {
+		end = ".zip"
+	}
+	return fmt.Sprintf("%s_%s_%s_%s%s", product, r.version, p.os, p.arch, end)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -102,7 +103,8 @@ func TestTwice(t *testing.T) {
 		t.Errorf("sha256sum: %v\n%s", err, text)
 	}
 	for _, name := range []string{"refit_1.2.3_linux_amd64.tar.gz", "refit_1.2.3_linux_arm64.tar.gz", "refit_1.2.3_darwin_arm64.tar.gz", "refit_1.2.3_windows_amd64.zip",
-		"refit_1.2.3_linux_amd64.tar.gz.spdx.json", "refit-agent_1.2.3_amd64.deb", "refit-agent_1.2.3_arm64.deb", "refit-image_1.2.3.tar", "refit.yaml", "refit-1.2.3.tgz", "krew-refit.yaml"} {
+		"refit_1.2.3_linux_amd64.tar.gz.spdx.json", "refit-agent_1.2.3_amd64.deb", "refit-agent_1.2.3_arm64.deb", "refit-image_1.2.3.tar", "refit.yaml",
+		"refit-providers_1.2.3_linux_amd64.tar.gz", "refit-providers_1.2.3_linux_arm64.tar.gz.spdx.json", "refit-providers-image_1.2.3.tar", "refit-1.2.3.tgz", "krew-refit.yaml"} {
 		if !strings.Contains(sums[0], "  "+name+"\n") {
 			t.Errorf("no %s in\n%s", name, sums[0])
 		}
@@ -121,6 +123,12 @@ func checkContents(t *testing.T, dir string) {
 		if !slices.Contains(names, want) {
 			t.Errorf("no %s in %q", want, names)
 		}
+	}
+	if slices.Contains(names, "refit-providers") {
+		t.Error("the optional program is in the archive that everybody downloads")
+	}
+	if names := tarNames(t, filepath.Join(dir, "refit-providers_1.2.3_linux_arm64.tar.gz")); !slices.Equal(names, []string{"LICENSE", "README.md", "refit-providers", "ask-clouds-for-boot-images.md"}) {
+		t.Errorf("the archive of refit-providers has %q", names)
 	}
 	z, err := zip.OpenReader(filepath.Join(dir, "refit_1.2.3_windows_amd64.zip"))
 	if err != nil {
@@ -144,9 +152,16 @@ func checkContents(t *testing.T, dir string) {
 	if err != nil || !bytes.Contains(deb, []byte("./usr/bin/refit-agent")) || !bytes.Contains(deb, []byte("root/root")) {
 		t.Errorf("%v\n%s", err, deb)
 	}
-	image, err := exec.Command("skopeo", "inspect", "--raw", "oci-archive:"+filepath.Join(dir, "refit-image_1.2.3.tar")).CombinedOutput()
-	if err != nil || !bytes.Contains(image, []byte(`"arm64"`)) || !bytes.Contains(image, []byte(`"amd64"`)) {
-		t.Errorf("%v\n%s", err, image)
+	for name, starts := range map[string]string{"refit-image": "/refit", "refit-providers-image": "/refit-providers"} {
+		archive := "oci-archive:" + filepath.Join(dir, name+"_1.2.3.tar")
+		image, err := exec.Command("skopeo", "inspect", "--raw", archive).CombinedOutput()
+		if err != nil || !bytes.Contains(image, []byte(`"arm64"`)) || !bytes.Contains(image, []byte(`"amd64"`)) {
+			t.Errorf("%s: %v\n%s", name, err, image)
+		}
+		config, err := exec.Command("skopeo", "inspect", "--override-arch", "arm64", "--config", archive).CombinedOutput()
+		if err != nil || !bytes.Contains(config, []byte(`"Entrypoint":["`+starts+`"]`)) {
+			t.Errorf("%s: %v\n%s", name, err, config)
+		}
 	}
 }
 
@@ -187,10 +202,14 @@ func TestLinked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := linked(info)
+	info.Deps = append(info.Deps, &debug.Module{Path: "example.com/here", Version: "v0.0.0", Replace: &debug.Module{Path: "../"}})
+	all := linked(info, "1.2.3")
 	i := slices.IndexFunc(all, func(p spdxPackage) bool { return p.Name == "github.com/spf13/cobra" })
 	if i < 0 || all[i].Refs[0].Locator != "pkg:golang/github.com/spf13/cobra@"+all[i].Version || !strings.HasPrefix(all[i].Version, "v1.") {
 		t.Errorf("cobra is at %d of %v", i, all)
+	}
+	if here := all[len(all)-1]; here.Name != "example.com/here" || here.Version != "v1.2.3" {
+		t.Errorf("a module of this repository is %s %s", here.Name, here.Version)
 	}
 }
 
@@ -203,13 +222,14 @@ func TestRefused(t *testing.T) {
 		change func(dir string) error
 		want   string
 	}{
-		"no date":              {"", func(string) error { return nil }, "SOURCE_DATE_EPOCH"},
-		"a program is missing": {"1", func(dir string) error { return os.Remove(filepath.Join(dir, "linux-arm64", "refit-agent")) }, "make release builds it"},
-		"a foreign file":       {"1", func(dir string) error { return os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600) }, "no directory of a platform"},
+		"no date":                  {"", func(string) error { return nil }, "SOURCE_DATE_EPOCH"},
+		"a program is missing":     {"1", func(dir string) error { return os.Remove(filepath.Join(dir, "linux-arm64", "refit-agent")) }, "make release builds it"},
+		"the optional program too": {"1", func(dir string) error { return os.Remove(filepath.Join(dir, "linux-amd64", "refit-providers")) }, "make release builds it"},
+		"a foreign file":           {"1", func(dir string) error { return os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600) }, "no directory of a platform"},
 		"no program of Go": {"1", func(dir string) error {
 			file := filepath.Join(dir, "linux-amd64", "refit")
 			return os.WriteFile(file, []byte("#!/bin/sh\n"), 0o755)
-		}, "SBOM of linux/amd64"},
+		}, "SBOM of refit for linux/amd64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("SOURCE_DATE_EPOCH", c.date)

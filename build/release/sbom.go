@@ -63,12 +63,13 @@ type (
 const notAsserted = "NOASSERTION"
 
 // sbom lists the programs of an archive and the Go modules that they are linked from.
-func (r *release) sbom(p platform) error {
-	d := spdxDocument{Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: r.archiveName(p),
-		Namespace: "https://refit.dev/spdx/release/" + r.archiveName(p),
+func (r *release) sbom(p platform, product product) error {
+	archive := r.archiveName(p, product.name)
+	d := spdxDocument{Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: archive,
+		Namespace: "https://refit.dev/spdx/release/" + archive,
 		Creation:  spdxCreation{r.date.Format(time.RFC3339), []string{"Tool: refit-release-" + r.version}}}
 	modules := map[string]spdxPackage{}
-	for _, name := range p.programs() {
+	for _, name := range product.programs {
 		file := filepath.Join(r.binaries, p.dir(), name)
 		info, err := buildinfo.ReadFile(file)
 		if err != nil {
@@ -80,7 +81,7 @@ func (r *release) sbom(p platform) error {
 		}
 		d.Packages = append(d.Packages, program)
 		d.Relationships = append(d.Relationships, spdxRelation{d.ID, "DESCRIBES", program.ID})
-		for _, m := range linked(info) {
+		for _, m := range linked(info, r.version) {
 			modules[m.ID] = m
 			d.Relationships = append(d.Relationships, spdxRelation{program.ID, "STATIC_LINK", m.ID})
 		}
@@ -92,7 +93,7 @@ func (r *release) sbom(p platform) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.output, r.archiveName(p)+".spdx.json"), append(text, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(r.output, archive+".spdx.json"), append(text, '\n'), 0o644)
 }
 
 func (r *release) programPackage(file, name string) (spdxPackage, error) {
@@ -104,11 +105,16 @@ func (r *release) programPackage(file, name string) (spdxPackage, error) {
 		Declared: "Apache-2.0", Copyright: notAsserted, Purpose: "APPLICATION", Checksums: []spdxChecksum{{"SHA256", strings.TrimPrefix(sum, "sha256:")}}}, nil
 }
 
-// linked are Go's standard library and the modules of a program.
-func linked(info *debug.BuildInfo) []spdxPackage {
+// linked are Go's standard library and the modules of a program. A module that comes from a
+// directory is another one of this repository: it has the version of the release.
+func linked(info *debug.BuildInfo, version string) []spdxPackage {
 	out := []spdxPackage{modulePackage("stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, m := range info.Deps {
-		if m.Replace != nil {
+		switch {
+		case m.Replace == nil:
+		case m.Replace.Version == "":
+			m = &debug.Module{Path: m.Path, Version: "v" + version}
+		default:
 			m = m.Replace
 		}
 		out = append(out, modulePackage(m.Path, m.Version))

@@ -15,7 +15,7 @@ import (
 // static writes what kubectl applies where nodes can pull the image: namespaces, kinds, rights,
 // policies, the controller, and the DaemonSet that installs agents.
 func (r *release) static([]platform) error {
-	objects, err := config.Static(oci.ReleaseRepository + ":" + r.version)
+	objects, err := config.Static(oci.SelfImage.Repository + ":" + r.version)
 	if err != nil {
 		return err
 	}

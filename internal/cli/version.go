@@ -45,7 +45,7 @@ func newSelfImage(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "self-image --output DIR", Short: "Build refit's own container image as an OCI layout, reproducibly", Args: cobra.NoArgs, Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
-			name, digest, err := oci.WriteReleaseImage(dir, output, componentversion.Refit())
+			name, digest, err := oci.SelfImage.Write(dir, output, componentversion.Refit())
 			if err != nil {
 				return err
 			}

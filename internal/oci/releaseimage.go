@@ -18,16 +18,23 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// ReleaseRepository is the name of refit's image without its tag.
-const ReleaseRepository = "refit.dev/refit"
+// ReleaseImage is an image of a release: programs in its root, and nothing else.
+type ReleaseImage struct {
+	// Repository is the name of the image without its tag.
+	Repository string
+	// Programs are the files of the image. The first one starts.
+	Programs []string
+}
 
-// ReleaseBinaries are the files of the image, in its root.
-var ReleaseBinaries = []string{"refit", "refit-agent", "refit-controller"}
+// SelfImage is refit's own image.
+var SelfImage = ReleaseImage{"refit.dev/refit", []string{"refit", "refit-agent", "refit-controller"}}
 
-// WriteReleaseImage writes the image of the binaries in dir (default: the directory of this
-// program) as an OCI layout to output, and returns its name and digest. It replaces an
-// existing layout at output.
-func WriteReleaseImage(dir, output, version string) (name, digest string, err error) {
+// ProvidersImage has the optional program that asks clouds about boot images.
+var ProvidersImage = ReleaseImage{"refit.dev/refit-providers", []string{"refit-providers"}}
+
+// Write writes the image of the programs in dir (default: the directory of this program) as an
+// OCI layout to output, and returns its name and digest. It replaces an existing layout at output.
+func (r ReleaseImage) Write(dir, output, version string) (name, digest string, err error) {
 	if dir == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -35,11 +42,11 @@ func WriteReleaseImage(dir, output, version string) (name, digest string, err er
 		}
 		dir = filepath.Dir(self)
 	}
-	img, err := releaseImage(dir, runtime.GOARCH)
+	img, err := r.build(dir, runtime.GOARCH)
 	if err != nil {
 		return "", "", err
 	}
-	name = ReleaseRepository + ":" + version
+	name = r.Repository + ":" + version
 	if err := writeReleaseLayout(output, func(p layout.Path) error { return p.AppendImage(img, named(name)) }); err != nil {
 		return "", "", err
 	}
@@ -47,26 +54,26 @@ func WriteReleaseImage(dir, output, version string) (name, digest string, err er
 	return name, d.String(), err
 }
 
-// WriteReleaseIndex writes one image for several architectures as an OCI layout to output.
-// dirs has the directory with the binaries of each architecture, as Go names it.
-func WriteReleaseIndex(dirs map[string]string, output, version string) error {
+// WriteIndex writes one image for several architectures as an OCI layout to output. dirs has the
+// directory with the programs of each architecture, as Go names it.
+func (r ReleaseImage) WriteIndex(dirs map[string]string, output, version string) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range slices.Sorted(maps.Keys(dirs)) {
-		img, err := releaseImage(dirs[arch], arch)
+		img, err := r.build(dirs[arch], arch)
 		if err != nil {
 			return err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
-	return writeReleaseLayout(output, func(p layout.Path) error { return p.AppendIndex(index, named(ReleaseRepository+":"+version)) })
+	return writeReleaseLayout(output, func(p layout.Path) error { return p.AppendIndex(index, named(r.Repository+":"+version)) })
 }
 
 func named(name string) layout.Option {
 	return layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})
 }
 
-func releaseImage(dir, arch string) (v1.Image, error) {
-	opener := func() (io.ReadCloser, error) { return releaseLayer(dir), nil }
+func (r ReleaseImage) build(dir, arch string) (v1.Image, error) {
+	opener := func() (io.ReadCloser, error) { return releaseLayer(dir, r.Programs), nil }
 	layer, err := tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, fmt.Errorf("image layer from %s: %w; run make build first", dir, err)
@@ -82,7 +89,7 @@ func releaseImage(dir, arch string) (v1.Image, error) {
 	}
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", arch
-	cfg.Config.Entrypoint = []string{"/refit"}
+	cfg.Config.Entrypoint = []string{"/" + r.Programs[0]}
 	cfg.Config.User = "65532:65532"
 	cfg.Config.Env = []string{"PATH=/"}
 	return mutate.ConfigFile(img, cfg)
@@ -107,16 +114,16 @@ func writeReleaseLayout(output string, appendTo func(layout.Path) error) error {
 	return os.Rename(tmp, output)
 }
 
-// releaseLayer streams the binaries as a tar with fixed headers.
-func releaseLayer(dir string) io.ReadCloser {
+// releaseLayer streams the programs as a tar with fixed headers.
+func releaseLayer(dir string, programs []string) io.ReadCloser {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(writeReleaseTar(w, dir)) }()
+	go func() { w.CloseWithError(writeReleaseTar(w, dir, programs)) }()
 	return r
 }
 
-func writeReleaseTar(w io.Writer, dir string) error {
+func writeReleaseTar(w io.Writer, dir string, programs []string) error {
 	t := tar.NewWriter(w)
-	for _, name := range ReleaseBinaries {
+	for _, name := range programs {
 		if err := addReleaseFile(t, dir, name); err != nil {
 			return err
 		}

@@ -11,20 +11,20 @@ import (
 func TestTheSameBinariesMakeTheSameImage(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
-	for _, n := range ReleaseBinaries {
+	for _, n := range SelfImage.Programs {
 		if err := os.WriteFile(filepath.Join(bin, n), []byte("binary "+n), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	dir := t.TempDir()
-	name, first, err := WriteReleaseImage(bin, filepath.Join(dir, "a"), "1.2.3")
+	name, first, err := SelfImage.Write(bin, filepath.Join(dir, "a"), "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name != ReleaseRepository+":1.2.3" {
+	if name != "refit.dev/refit:1.2.3" {
 		t.Errorf("name %s", name)
 	}
-	_, second, err := WriteReleaseImage(bin, filepath.Join(dir, "a"), "1.2.3")
+	_, second, err := SelfImage.Write(bin, filepath.Join(dir, "a"), "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestTheSameBinariesMakeTheSameImage(t *testing.T) {
 
 func TestAMissingBinaryIsNamed(t *testing.T) {
 	t.Parallel()
-	if _, _, err := WriteReleaseImage(t.TempDir(), filepath.Join(t.TempDir(), "a"), "1"); err == nil {
+	if _, _, err := SelfImage.Write(t.TempDir(), filepath.Join(t.TempDir(), "a"), "1"); err == nil {
 		t.Fatal("an image without binaries was made")
 	}
 }
