@@ -6,6 +6,6 @@
 //
 // Input: a directory with one directory for each platform (linux-amd64, windows-amd64, ...),
 // as `make release` builds them; config and charts of this repository. Output: archives
-// of refit and of the optional refit-providers, an image of each, an SPDX SBOM for each archive,
-// Debian packages of the agent, a krew manifest, the documentation as web pages, and SHA256SUMS. The subcommand site makes these pages alone.
+// of refit and of the optional refit-providers, an image of each, and an SPDX SBOM for each archive.
+// Further Debian packages of the agent, a krew manifest, the documentation as web pages, SHA256SUMS. The subcommand site makes these pages alone.
 package main
