@@ -346,9 +346,16 @@ const (
 	// AnnotationUpdatesPrefix and the name of an ImageTrack: on a Node, how urgent the image
 	// is that its pods do not run yet, and its long tag (spec.nodeMarks).
 	AnnotationUpdatesPrefix = "updates.refit.dev/"
-	// LabelFirstContact marks the nodes that got refit's image by hand, so that
-	// the controller is scheduled where its image is.
+	// LabelFirstContact marks the nodes that got refit's image by hand, and others that
+	// have it, so that the controller is scheduled where its image is.
 	LabelFirstContact = "refit.dev/first-contact"
+	// AnnotationStandby on the controller's pods with the value StandbyWhenImagePresent:
+	// the controller scales its Deployment to two when a second node has refit's image.
+	// refit install sets it where no registry has the image.
+	AnnotationStandby       = "refit.dev/standby"
+	StandbyWhenImagePresent = "WhenImagePresent"
+	// ControllerDeployment is the name of the controller's Deployment.
+	ControllerDeployment = "refit-controller"
 	// LabelComponent marks refit's own pods.
 	LabelComponent = "refit.dev/component"
 	// AnnotationFallback on a MachineDeployment, KubeadmControlPlane, MachineSet or

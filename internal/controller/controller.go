@@ -243,6 +243,11 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err := mgr.Add(&NodeRightsGranter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{})}); err != nil {
 		return err
 	}
+	if o.Identity != "" {
+		if err := mgr.Add(&standbyStarter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{}), Pod: o.Identity}); err != nil {
+			return err
+		}
+	}
 	release, _, _ := strings.Cut(componentversion.Refit(), "-") // a build before a release counts as that release
 	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}
 	if err := f.Setup(mgr, index, times, nodedistribution.HeaderSource(hs.Changed())); err != nil {

@@ -89,6 +89,10 @@ package controller
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=refit-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=refit-system,resources=leases,resourceNames=refit-controller,verbs=get;update;patch
 //
+// The second controller, once a second node has refit's image: the number of replicas of
+// its own Deployment, nothing else of it.
+// +kubebuilder:rbac:groups=apps,namespace=refit-system,resources=deployments/scale,resourceNames=refit-controller,verbs=get;update
+//
 // Is this a kubeadm cluster, and at which version does kubeadm believe it is?
 // +kubebuilder:rbac:groups="",namespace=kube-system,resources=configmaps,resourceNames=kubeadm-config,verbs=get
 //

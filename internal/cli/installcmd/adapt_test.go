@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,8 +14,9 @@ import (
 	"github.com/refit-dev/refit/config"
 )
 
-// An installation has a standby where two nodes can take a controller, and keeps the
-// Pod Security level that an administrator gave the builds.
+// An installation has a standby where two nodes can take a controller. From a bundle it begins with
+// the controllers whose nodes have the image, and never removes one that runs. It keeps the Pod
+// Security level that an administrator gave the builds.
 func TestAdapt(t *testing.T) {
 	node := func(name string, taints ...string) client.Object {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -23,26 +25,41 @@ func TestAdapt(t *testing.T) {
 		}
 		return n
 	}
+	holder := func(name string, taints ...string) client.Object {
+		n := node(name, taints...)
+		n.SetLabels(map[string]string{"refit.dev/first-contact": ""})
+		return n
+	}
+	running := func(image string, replicas int32) client.Object {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "refit-system", Name: "refit-controller"}, Spec: appsv1.DeploymentSpec{Replicas: &replicas,
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "controller", Image: image}}}}}}
+	}
 	builds := func(level string) client.Object {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "refit-builds", Labels: map[string]string{podSecurity: level}}}
 	}
 	for name, tc := range map[string]struct {
 		there    []client.Object
+		canPull  bool
 		replicas int64
 		level    string
 	}{
-		"one node has one":                      {[]client.Object{node("n1", "node-role.kubernetes.io/control-plane")}, 1, "baseline"},
-		"two nodes have two":                    {[]client.Object{node("n1", "node-role.kubernetes.io/control-plane"), node("n2", corev1.TaintNodeUnschedulable)}, 2, "baseline"},
-		"a node with a taint of others is none": {[]client.Object{node("n1"), node("n2", "storage")}, 1, "baseline"},
-		"thirty have two":                       {[]client.Object{node("n1"), node("n2"), node("n3")}, 2, "baseline"},
-		"the level of builds is kept":           {[]client.Object{node("n1"), builds("privileged")}, 1, "privileged"},
+		"one node has one":                      {[]client.Object{node("n1", "node-role.kubernetes.io/control-plane")}, true, 1, "baseline"},
+		"two nodes have two":                    {[]client.Object{node("n1", "node-role.kubernetes.io/control-plane"), node("n2", corev1.TaintNodeUnschedulable)}, true, 2, "baseline"},
+		"a node with a taint of others is none": {[]client.Object{node("n1"), node("n2", "storage")}, true, 1, "baseline"},
+		"thirty have two":                       {[]client.Object{node("n1"), node("n2"), node("n3")}, true, 2, "baseline"},
+		"a bundle on one of three nodes":        {[]client.Object{holder("n1"), node("n2"), node("n3")}, false, 1, "baseline"},
+		"a bundle on two of three nodes":        {[]client.Object{holder("n1"), holder("n2"), node("n3")}, false, 2, "baseline"},
+		"the second has a taint of others":      {[]client.Object{holder("n1"), holder("n2", "storage"), node("n3")}, false, 1, "baseline"},
+		"the standby that runs stays":           {[]client.Object{holder("n1"), node("n2"), running("refit.example/refit:1", 2)}, false, 2, "baseline"},
+		"one of another version does not count": {[]client.Object{holder("n1"), node("n2"), running("refit.example/refit:0", 2)}, false, 1, "baseline"},
+		"the level of builds is kept":           {[]client.Object{node("n1"), builds("privileged")}, true, 1, "privileged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects, err := config.Manifests("refit.example/refit:1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := adapt(context.Background(), fake.NewClientBuilder().WithObjects(tc.there...).Build(), objects); err != nil {
+			if err := adapt(context.Background(), fake.NewClientBuilder().WithObjects(tc.there...).Build(), objects, tc.canPull); err != nil {
 				t.Fatal(err)
 			}
 			found := 0
@@ -52,6 +69,9 @@ func TestAdapt(t *testing.T) {
 					found++
 					if n, _, err := unstructured.NestedInt64(o.Object, "spec", "replicas"); n != tc.replicas || err != nil {
 						t.Errorf("%d replicas, %v", n, err)
+					}
+					if mark, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "refit.dev/standby"); (mark == "") != tc.canPull {
+						t.Errorf("the pods have the mark %q", mark)
 					}
 				case o.GetName() == "refit-builds" && o.GetKind() == "Namespace":
 					found++

@@ -21,10 +21,6 @@ import (
 	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
-// labelFirstContact marks nodes that got refit's image before the controller started;
-// the controller prefers to start there.
-const labelFirstContact = "refit.dev/first-contact"
-
 // installCluster applies kinds, permissions and the controller, and waits
 // until it runs and every node has an agent.
 func (o installer) installCluster(ctx context.Context, image string, hosts []host, f installFlags) error {
@@ -45,7 +41,7 @@ func (o installer) installCluster(ctx context.Context, image string, hosts []hos
 		return fmt.Errorf("internal: manifests: %w", err)
 	}
 	objects := slices.Concat(kept, agents)
-	if err := adapt(ctx, c, objects); err != nil {
+	if err := adapt(ctx, c, objects, f.daemonSet); err != nil {
 		return err
 	}
 	for _, obj := range objects {
@@ -107,15 +103,15 @@ func labelNodes(ctx context.Context, c client.Client, nodes []corev1.Node, image
 		if holds {
 			holders = append(holders, n.Name)
 		}
-		if _, labelled := n.Labels[labelFirstContact]; labelled == holds {
+		if _, labelled := n.Labels[v1alpha1.LabelFirstContact]; labelled == holds {
 			continue
 		}
 		patch := client.MergeFrom(n.DeepCopy())
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
-		if delete(n.Labels, labelFirstContact); holds {
-			n.Labels[labelFirstContact] = ""
+		if delete(n.Labels, v1alpha1.LabelFirstContact); holds {
+			n.Labels[v1alpha1.LabelFirstContact] = ""
 		}
 		if err := c.Patch(ctx, n, patch, client.FieldOwner(v1alpha1.FieldOwnerCLI)); err != nil {
 			return nil, fmt.Errorf("cannot label node %s: %w", n.Name, err)

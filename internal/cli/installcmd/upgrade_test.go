@@ -57,7 +57,7 @@ func TestOnlyNodesWithTheImageAreLabelled(t *testing.T) {
 	node := func(name string, label bool, images ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: images}}}}
 		if label {
-			n.Labels = map[string]string{labelFirstContact: ""}
+			n.Labels = map[string]string{v1alpha1.LabelFirstContact: ""}
 		}
 		return n
 	}
@@ -73,7 +73,7 @@ func TestOnlyNodesWithTheImageAreLabelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range nodes.Items {
-		if _, has := n.Labels[labelFirstContact]; has != (n.Name != "n1") {
+		if _, has := n.Labels[v1alpha1.LabelFirstContact]; has != (n.Name != "n1") {
 			t.Errorf("node %s has the label: %t", n.Name, has)
 		}
 	}
