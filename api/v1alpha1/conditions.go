@@ -351,7 +351,7 @@ const (
 	LabelFirstContact = "refit.dev/first-contact"
 	// AnnotationStandby on the controller's pods with the value StandbyWhenImagePresent:
 	// the controller scales its Deployment to two when a second node has refit's image.
-	// refit install sets it where no registry has the image.
+	// refit install sets it.
 	AnnotationStandby       = "refit.dev/standby"
 	StandbyWhenImagePresent = "WhenImagePresent"
 	// ControllerDeployment is the name of the controller's Deployment.

@@ -35,7 +35,7 @@ const (
 //
 // An installation from a bundle begins with one controller, on a node that loaded the image by
 // hand. No registry has the image, so a second pod would ask for it in vain. refit install marks
-// such pods (v1alpha1.AnnotationStandby). When another node that can take the pod has pinned the
+// the pods (v1alpha1.AnnotationStandby). When another node that can take the pod has pinned the
 // image from a bundle, the leader labels that node and scales its Deployment to two. It never
 // scales down. Its only right to the Deployment is the number of replicas.
 type standbyStarter struct {

@@ -40,18 +40,19 @@ func adapt(ctx context.Context, c client.Client, objects []*unstructured.Unstruc
 	return nil
 }
 
-// adaptController sets the number of controllers. Where nodes cannot pull the image, it marks the
-// pods, so that the controller starts the second one when its node has the image.
+// adaptController sets the number of controllers, and marks the pods, so that the controller starts
+// the second one when its node has the image.
 func adaptController(ctx context.Context, c client.Client, d *unstructured.Unstructured, canPull bool) error {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
 		return fmt.Errorf("list the nodes that can run the controller: %w", err)
 	}
+	// With and without canPull, so that the pods stay when a person adds --daemonset later.
+	if err := unstructured.SetNestedField(d.Object, v1alpha1.StandbyWhenImagePresent, "spec", "template", "metadata", "annotations", v1alpha1.AnnotationStandby); err != nil {
+		return fmt.Errorf("internal: manifests: %w", err)
+	}
 	replicas := replicasFor(nodes.Items)
 	if !canPull {
-		if err := unstructured.SetNestedField(d.Object, v1alpha1.StandbyWhenImagePresent, "spec", "template", "metadata", "annotations", v1alpha1.AnnotationStandby); err != nil {
-			return fmt.Errorf("internal: manifests: %w", err)
-		}
 		running, err := runningReplicas(ctx, c, d)
 		if err != nil {
 			return err

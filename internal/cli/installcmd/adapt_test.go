@@ -70,7 +70,7 @@ func TestAdapt(t *testing.T) {
 					if n, _, err := unstructured.NestedInt64(o.Object, "spec", "replicas"); n != tc.replicas || err != nil {
 						t.Errorf("%d replicas, %v", n, err)
 					}
-					if mark, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "refit.dev/standby"); (mark == "") != tc.canPull {
+					if mark, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "refit.dev/standby"); mark != "WhenImagePresent" {
 						t.Errorf("the pods have the mark %q", mark)
 					}
 				case o.GetName() == "refit-builds" && o.GetKind() == "Namespace":
