@@ -1,7 +1,9 @@
 package story
 
 import (
+	"flag"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,6 +11,8 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli"
 )
+
+var update = flag.Bool("update", false, "write the output that stories expect")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
@@ -19,12 +23,18 @@ func TestMain(m *testing.M) {
 func TestStories(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir:           "testdata",
+		UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
-			return nil
+			site, err := os.ReadFile(filepath.Join("testdata", "site.yaml"))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(e.WorkDir, "site.yaml"), site, 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"archive":  archive,
 			"exitcode": exitCode,
 			"flip":     flip,
 			"contains": contains,
