@@ -33,7 +33,7 @@ func TestHelm(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("an update of a cluster of its own takes minutes: make e2e")
 	}
-	s := start(t, "rel-helm", 2)
+	s := start(t, "helm", 3)
 	keepStory(t, "helm.json")
 	ctx := t.Context()
 	version := putSelfImage(t, s)
@@ -191,27 +191,29 @@ func gateSays(t *testing.T, s *scenario.Scenario, code int, words ...string) {
 }
 
 // watchBalancers follows the label that takes nodes out of external load balancers. The returned
-// function checks that each node had it before it was cordoned, and has it no more.
+// function checks that each worker had it before it was cordoned, and has it no more. kubeadm gives
+// it to control planes, where it stays.
 func watchBalancers(t *testing.T, s *scenario.Scenario) func(t *testing.T) {
 	t.Helper()
+	const controlPlane = "n1"
 	var mu sync.Mutex
 	out, late := map[string]bool{}, map[string]bool{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for ctx.Err() == nil {
+		for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
 			var nodes corev1.NodeList
-			if s.Client.List(ctx, &nodes) == nil {
-				mu.Lock()
-				for i := range nodes.Items {
-					n := &nodes.Items[i]
-					_, label := n.Labels[corev1.LabelNodeExcludeBalancers]
-					out[n.Name] = out[n.Name] || label && !n.Spec.Unschedulable
-					late[n.Name] = late[n.Name] || n.Spec.Unschedulable && !label
-				}
-				mu.Unlock()
+			if s.Client.List(ctx, &nodes) != nil {
+				continue
 			}
-			time.Sleep(500 * time.Millisecond)
+			mu.Lock()
+			for i := range nodes.Items {
+				n := &nodes.Items[i]
+				_, label := n.Labels[corev1.LabelNodeExcludeBalancers]
+				out[n.Name] = out[n.Name] || label && !n.Spec.Unschedulable
+				late[n.Name] = late[n.Name] || n.Spec.Unschedulable && !label
+			}
+			mu.Unlock()
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
@@ -222,9 +224,8 @@ func watchBalancers(t *testing.T, s *scenario.Scenario) func(t *testing.T) {
 		for _, name := range s.Lab.Nodes() {
 			var n corev1.Node
 			must(t, s.Client.Get(t.Context(), client.ObjectKey{Name: name}, &n))
-			_, label := n.Labels[corev1.LabelNodeExcludeBalancers]
-			if !out[name] || late[name] || label {
-				t.Errorf("node %s: left the load balancers before the cordon %t, cordoned without the label %t, still out %t", name, out[name], late[name], label)
+			if _, label := n.Labels[corev1.LabelNodeExcludeBalancers]; !out[name] || late[name] || label != (name == controlPlane) {
+				t.Errorf("node %s: left the load balancers before the cordon %t, cordoned without the label %t, is out now %t", name, out[name], late[name], label)
 			}
 		}
 	}
