@@ -240,13 +240,10 @@ func register(ctx context.Context, mgr ctrl.Manager, id *peerapi.Identity, times
 	if err := errors.Join(mgr.Add(leaderOnly{hs}), registerSiteMetrics(mgr, index, o), notifications.Setup(mgr, messages)); err != nil {
 		return err
 	}
-	if err := mgr.Add(&NodeRightsGranter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{})}); err != nil {
+	granter := &NodeRightsGranter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{})}
+	standby := &standbyStarter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{}), Pod: o.Identity}
+	if err := errors.Join(mgr.Add(granter), mgr.Add(standby)); err != nil {
 		return err
-	}
-	if o.Identity != "" {
-		if err := mgr.Add(&standbyStarter{Client: mgr.GetClient(), Live: live, Nodes: index.Reader(nodeindex.Changes{}), Pod: o.Identity}); err != nil {
-			return err
-		}
 	}
 	release, _, _ := strings.Cut(componentversion.Refit(), "-") // a build before a release counts as that release
 	f := &nodedistribution.Reconciler{Client: mgr.GetClient(), Live: live, Headers: hs, PublicKey: id.PublicKey(), Refit: release, Bandwidth: o.Bandwidth, Now: o.Now, Events: mgr.GetEventRecorder("refit-controller")}

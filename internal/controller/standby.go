@@ -43,7 +43,7 @@ type standbyStarter struct {
 	// Live reads the controller's own pod.
 	Live  client.Reader
 	Nodes *nodeindex.Reader
-	// Pod is the name of the controller's own pod.
+	// Pod is the name of the controller's own pod; empty outside of a pod.
 	Pod string
 }
 
@@ -73,6 +73,9 @@ func (s *standbyStarter) Start(ctx context.Context) error {
 
 // start returns true when there is nothing left to do.
 func (s *standbyStarter) start(ctx context.Context, log logr.Logger) (bool, error) {
+	if s.Pod == "" {
+		return true, nil
+	}
 	var own corev1.Pod
 	err := s.Live.Get(ctx, client.ObjectKey{Namespace: v1alpha1.SystemNamespace, Name: s.Pod}, &own)
 	if apierrors.IsNotFound(err) { // a process outside of a pod
