@@ -173,7 +173,7 @@ func openShop(t *testing.T, s *scenario.Scenario) (set func(t *testing.T, open s
 	return func(t *testing.T, open string) {
 		t.Helper()
 		change := client.RawPatch("application/merge-patch+json", []byte(`{"data":{"open":"`+open+`"}}`))
-		eventually(t, time.Minute, "the shop is changed", func() (bool, string) { // the API server may be away
+		eventually(t, time.Minute, "the shop is changed", func() (bool, string) { // the API server may be unavailable
 			err := s.Client.Patch(ctx, shop.DeepCopy(), change)
 			return err == nil, fmt.Sprint(err)
 		})

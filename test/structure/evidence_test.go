@@ -54,6 +54,7 @@ var shown = []struct {
 	}},
 	{"test/e2e/results/exchangekills.json", "kubelet, containerd and power killed at every line of the exchange of a control plane", count("kills", "victims")},
 	{"test/e2e/results/fromregistry.json", "a cluster is updated from a registry: one node fetches, the others take it from that node", count("nodes", "nodes")},
+	{"test/e2e/results/helm.json", "Helm installs, upgrades and uninstalls refit on a cluster, which is updated with a health check of its pool", steps},
 	{"test/e2e/results/page.json", "the status page in Chromium during an update: pictures, axe-core, no request elsewhere", count("moments", "moments")},
 	{"test/e2e/results/cutoff.json", "a node that a firewall cuts off undoes it by itself, also over a power cut", count("runs", "runs")},
 	{"test/e2e/results/fromdelta.json", "a cluster is updated from a delta on a FAT32 stick", func(v value) string {
