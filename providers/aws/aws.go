@@ -108,7 +108,7 @@ func (c *Cloud) newest(ctx context.Context, i image, version string) (string, er
 	if version == "" || !ok || i.Owner == "" {
 		return "", nil
 	}
-	all, err := c.describeImages(ctx, url.Values{"Owner.1": {i.Owner}, "Filter.1.Name": {"name"}, "Filter.1.Value.1": {before + family(version) + after},
+	all, err := c.describeImages(ctx, url.Values{"Owner.1": {i.Owner}, "Filter.1.Name": {"name"}, "Filter.1.Value.1": {before + cloud.Family(version) + after},
 		"Filter.2.Name": {"architecture"}, "Filter.2.Value.1": {i.Architecture}, "Filter.3.Name": {"state"}, "Filter.3.Value.1": {stateAvailable}})
 	if err != nil {
 		return "", fmt.Errorf("describe the images of %s: %w", i.Owner, err)
@@ -120,19 +120,4 @@ func (c *Cloud) newest(ctx context.Context, i image, version string) (string, er
 		}
 	}
 	return name, nil
-}
-
-// dateDigits are how many digits a date in a version has at least.
-const dateDigits = 8
-
-// family returns the pattern of versions of the same release line: the date and the last part are
-// replaced. That is 9.6.* for 9.6.20251023-0, and 41.*.3.* for 41.20250105.3.0.
-func family(version string) string {
-	parts := strings.Split(version, ".")
-	for n, p := range parts {
-		if len(p) >= dateDigits || n == len(parts)-1 {
-			parts[n] = "*"
-		}
-	}
-	return strings.Join(parts, ".")
 }

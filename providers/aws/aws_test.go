@@ -111,11 +111,3 @@ func TestErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestFamily(t *testing.T) {
-	for version, want := range map[string]string{"9.6.20251023-0": "9.6.*", "41.20250105.3.0": "41.*.3.*", "412.86.202301311551-0": "412.86.*", "3815.2.0": "3815.2.*"} {
-		if got := family(version); got != want {
-			t.Errorf("%s: %s, want %s", version, got, want)
-		}
-	}
-}

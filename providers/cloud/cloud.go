@@ -47,6 +47,12 @@ type Resolver interface {
 	Resolve(ctx context.Context, w Wanted) (Answer, error)
 }
 
+// Chooser is a cloud whose machines cannot name every image that a stream has for it.
+type Chooser interface {
+	// Concerns reports whether they can name an image.
+	Concerns(i bootstream.Image) bool
+}
+
 // Uploader is a cloud that has images of its users.
 type Uploader interface {
 	Resolver
@@ -69,6 +75,9 @@ type Site struct {
 // wants returns the image in this site, false if the site is not for it.
 func (s Site) wants(i bootstream.Image) (Wanted, bool) {
 	if i.Key.Platform != s.Platform || i.Key.Region != "" && i.Key.Region != s.Region {
+		return Wanted{}, false
+	}
+	if c, ok := s.Cloud.(Chooser); ok && !c.Concerns(i) {
 		return Wanted{}, false
 	}
 	name := strings.NewReplacer("{version}", i.Version, "{architecture}", i.Key.Architecture).Replace(s.Image)

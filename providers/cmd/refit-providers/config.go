@@ -12,8 +12,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/refit-dev/refit/providers/aws"
+	"github.com/refit-dev/refit/providers/azure"
 	"github.com/refit-dev/refit/providers/cloud"
 	"github.com/refit-dev/refit/providers/gcp"
+	"github.com/refit-dev/refit/providers/ibm"
 	"github.com/refit-dev/refit/providers/nutanix"
 	"github.com/refit-dev/refit/providers/openstack"
 	"github.com/refit-dev/refit/providers/vsphere"
@@ -41,7 +43,8 @@ type cloudConfig struct {
 	Image string `json:"image,omitempty"`
 	// Upload files that are missing.
 	Upload bool `json:"upload,omitempty"`
-	// Credentials is a directory with the files username and password, as a mounted Secret.
+	// Credentials is a directory with the files username and password, or apikey for IBM Cloud,
+	// as a mounted Secret.
 	Credentials string `json:"credentials,omitempty"`
 
 	VSphere   *vsphere.Config   `json:"vsphere,omitempty"`
@@ -49,10 +52,14 @@ type cloudConfig struct {
 	Nutanix   *nutanix.Config   `json:"nutanix,omitempty"`
 	AWS       *aws.Config       `json:"aws,omitempty"`
 	GCP       *gcp.Config       `json:"gcp,omitempty"`
+	Azure     *azure.Config     `json:"azure,omitempty"`
+	// VPC of IBM Cloud, and Power Virtual Server.
+	IBMCloud *ibm.VPCConfig     `json:"ibmcloud,omitempty"`
+	PowerVS  *ibm.PowerVSConfig `json:"powervs,omitempty"`
 }
 
 // platforms are the kinds of clouds of this program.
-const platforms = "vsphere, openstack, nutanix, aws, gcp"
+const platforms = "vsphere, openstack, nutanix, aws, gcp, azure, ibmcloud, powervs"
 
 func readConfiguration(path string) (*configuration, error) {
 	data, err := os.ReadFile(path)
@@ -105,58 +112,104 @@ func (c *configuration) check() error {
 func (k cloudConfig) site() (cloud.Site, error) {
 	s := cloud.Site{Name: k.Name, Region: k.Region, Image: k.Image, Upload: k.Upload}
 	kinds := 0
-	if k.VSphere != nil {
-		kinds, s.Platform, s.Cloud = kinds+1, "vsphere", &vsphere.Cloud{Config: *k.VSphere, Login: k.login}
-		if k.Upload && k.VSphere.Library != "" {
-			return s, errors.New("refit uploads no items to content libraries: leave upload or library out")
-		}
-	}
-	if k.OpenStack != nil {
-		kinds, s.Platform, s.Cloud = kinds+1, "openstack", &openstack.Cloud{Config: *k.OpenStack}
-	}
-	if k.Nutanix != nil {
-		kinds, s.Platform, s.Cloud = kinds+1, "nutanix", &nutanix.Cloud{Config: *k.Nutanix, Login: k.login}
-	}
-	if k.AWS != nil {
-		kinds, s.Platform, s.Cloud = kinds+1, "aws", &aws.Cloud{Config: *k.AWS}
-	}
-	if k.GCP != nil {
-		kinds, s.Platform, s.Cloud = kinds+1, "gcp", &gcp.Cloud{Config: *k.GCP}
+	for platform, resolver := range k.resolvers() {
+		kinds, s.Platform, s.Cloud = kinds+1, platform, resolver
 	}
 	if kinds != 1 {
 		return s, errors.New("set exactly one of " + platforms)
 	}
+	if k.Upload && k.VSphere != nil && k.VSphere.Library != "" {
+		return s, errors.New("refit uploads no items to content libraries: leave upload or library out")
+	}
 	return s, k.checkNames(s)
+}
+
+// resolvers returns the clouds that are set, by their platforms.
+func (k cloudConfig) resolvers() map[string]cloud.Resolver {
+	out := map[string]cloud.Resolver{}
+	if k.VSphere != nil {
+		out["vsphere"] = &vsphere.Cloud{Config: *k.VSphere, Login: k.login}
+	}
+	if k.OpenStack != nil {
+		out["openstack"] = &openstack.Cloud{Config: *k.OpenStack}
+	}
+	if k.Nutanix != nil {
+		out["nutanix"] = &nutanix.Cloud{Config: *k.Nutanix, Login: k.login}
+	}
+	if k.AWS != nil {
+		out["aws"] = &aws.Cloud{Config: *k.AWS}
+	}
+	if k.GCP != nil {
+		out["gcp"] = &gcp.Cloud{Config: *k.GCP}
+	}
+	if k.Azure != nil {
+		out["azure"] = &azure.Cloud{Config: *k.Azure}
+	}
+	if k.IBMCloud != nil {
+		out["ibmcloud"] = &ibm.VPC{Config: *k.IBMCloud, Login: ibm.Login{APIKey: k.apiKey}}
+	}
+	if k.PowerVS != nil {
+		out["powervs"] = &ibm.PowerVS{Config: *k.PowerVS, Login: ibm.Login{APIKey: k.apiKey}}
+	}
+	return out
+}
+
+// regional are the platforms whose streams have an image for each region.
+func (k cloudConfig) regional() bool {
+	return k.AWS != nil || k.IBMCloud != nil || k.PowerVS != nil
 }
 
 // checkNames refuses a cloud whose images have no name, or which takes no uploads.
 func (k cloudConfig) checkNames(s cloud.Site) error {
 	_, uploads := s.Cloud.(cloud.Uploader)
 	switch {
-	case k.AWS != nil && (k.AWS.Region == "" || k.Region == ""):
-		return errors.New("set region, as policies and streams name it, and aws.region")
-	case uploads && k.Image == "":
+	case k.regional() && k.Region == "":
+		return errors.New("set region, as policies and streams name it")
+	case (uploads || k.IBMCloud != nil || k.PowerVS != nil) && k.Image == "":
 		return errors.New("image is missing: the name of images there, for example rhcos-{version}")
 	case k.Upload && !uploads:
 		return errors.New("this kind of cloud takes no uploads: leave upload out")
+	}
+	return k.checkPlace()
+}
+
+// checkPlace refuses a cloud that cannot be asked.
+func (k cloudConfig) checkPlace() error {
+	switch {
+	case k.AWS != nil && k.AWS.Region == "":
+		return errors.New("set aws.region")
+	case k.Azure != nil:
+		return k.Azure.Check()
+	case k.IBMCloud != nil && k.IBMCloud.Region == "":
+		return errors.New("set ibmcloud.region")
+	case k.PowerVS != nil:
+		return k.PowerVS.Check()
 	}
 	return nil
 }
 
 // login reads user and password, at each connection: a Secret may change.
 func (k cloudConfig) login() (user, password string, err error) {
+	if user, err = k.credential("username"); err != nil {
+		return "", "", err
+	}
+	password, err = k.credential("password")
+	return user, password, err
+}
+
+// apiKey reads the key of IBM Cloud.
+func (k cloudConfig) apiKey() (string, error) { return k.credential("apikey") }
+
+// credential reads a file of the credentials.
+func (k cloudConfig) credential(name string) (string, error) {
 	if k.Credentials == "" {
-		return "", "", fmt.Errorf("cloud %s has no credentials: set the directory of the files username and password", k.Name)
+		return "", fmt.Errorf("cloud %s has no credentials: set the directory of the files username and password, or apikey", k.Name)
 	}
-	var out [2]string
-	for n, name := range []string{"username", "password"} {
-		data, err := os.ReadFile(filepath.Join(k.Credentials, name))
-		if err != nil {
-			return "", "", err
-		}
-		out[n] = strings.TrimRight(string(data), "\r\n")
+	data, err := os.ReadFile(filepath.Join(k.Credentials, name))
+	if err != nil {
+		return "", err
 	}
-	return out[0], out[1], nil
+	return strings.TrimRight(string(data), "\r\n"), nil
 }
 
 // asker returns the asker of a configuration.

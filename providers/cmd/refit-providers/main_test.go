@@ -181,7 +181,7 @@ func TestConfigurationOfThePage(t *testing.T) {
 	}
 	s := newSite(t)
 	c, err := readConfiguration(s.write("config.yaml", "stream:"+text))
-	if err != nil || len(c.Clouds) != 5 || !c.Clouds[0].Upload || c.Clouds[1].Upload {
+	if err != nil || len(c.Clouds) != 8 || !c.Clouds[0].Upload || c.Clouds[1].Upload {
 		t.Errorf("%+v %v", c, err)
 	}
 }
@@ -205,7 +205,15 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"takes no uploads": func(c string) string {
 			return c[:strings.Index(c, "  nutanix")] + "  upload: true\n  aws: {region: x}\n"
 		},
-		"and aws.region":  func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  aws: {}\n" },
+		"set aws.region":         func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  aws: {}\n" },
+		"set azure.subscription": func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  azure: {location: x}\n" },
+		"set ibmcloud.region":    func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  ibmcloud: {}\n" },
+		"not that of a workspace": func(c string) string {
+			return c[:strings.Index(c, "  nutanix")] + "  powervs: {region: eu-de, crn: x}\n"
+		},
+		"streams name it": func(c string) string {
+			return strings.Replace(c[:strings.Index(c, "  nutanix")]+"  ibmcloud: {region: eu-de}\n", "  region:", "  # region:", 1)
+		},
 		"clouds is empty": func(c string) string { return c[:strings.Index(c, "clouds")] },
 		"uploads no items to content lib": func(c string) string {
 			return c[:strings.Index(c, "  nutanix")] + "  upload: true\n  vsphere: {server: x, library: y}\n"
