@@ -2,6 +2,7 @@ package bootimage
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/internal/componentversion"
@@ -149,6 +150,9 @@ type Input struct {
 	Running string
 	// UserData is why the first-boot configuration does not work with the wanted image.
 	UserData string
+	// MadeIgnition is the version of Ignition of the first-boot configurations that MadeBy, a
+	// template, asks for; empty if it names none.
+	MadeIgnition, MadeBy string
 	// WindowOpen is false while mode Roll must wait.
 	WindowOpen bool
 	// Past writes to this object, the writer that reverted the last one, and the time of
@@ -407,10 +411,19 @@ func otherWriter(name string) string {
 }
 
 func userData(in *Input) (Decision, bool) {
-	if in.UserData == "" {
-		return Decision{}, false
+	d := Decision{Action: Leave, State: Outdated, Reason: reasonUserData, Message: in.UserData, Fix: "convert that Secret to Ignition version 3 yourself"}
+	if in.UserData == "" && madeTooOld(in) {
+		d.Message = fmt.Sprintf("%s makes first-boot configurations of Ignition %s, and OS %s reads only those of version 3", in.MadeBy, in.MadeIgnition, in.Wanted.OS)
+		d.Fix = "set that field to a version 3 in a template of your own, for example 3.4, and let the machines use it"
 	}
-	return Decision{Action: Leave, State: Outdated, Reason: reasonUserData, Message: in.UserData, Fix: "convert that Secret to Ignition version 3 yourself"}, true
+	return d, d.Message != ""
+}
+
+// madeTooOld reports whether the wanted image cannot read the configurations that the template
+// asks for. refit does not change that: the bootstrap provider's configurations change with it.
+func madeTooOld(in *Input) bool {
+	os, err := componentversion.ParseOS(in.Wanted.OS)
+	return strings.HasPrefix(in.MadeIgnition, "2.") && err == nil && os.OnlyIgnition3()
 }
 
 func decideWrite(in *Input) Decision {

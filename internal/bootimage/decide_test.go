@@ -137,6 +137,8 @@ func TestDecide(t *testing.T) {
 		}, "Suggest Skipped BootImageOwned"},
 		"nothing to ride on":                      {func(i *bootimage.Input) { i.Effect, i.Mode = "Replaces", bootimage.Piggyback }, "Leave Outdated WouldReplaceMachines"},
 		"a stub that cannot be converted":         {func(i *bootimage.Input) { i.UserData = "Secret x is not Ignition" }, "Leave Outdated UserDataUnusable"},
+		"a template that makes old Ignition":      {func(i *bootimage.Input) { i.MadeIgnition = "2.3" }, "Leave Outdated UserDataUnusable"},
+		"one of Ignition 3":                       {func(i *bootimage.Input) { i.MadeIgnition = "3.4" }, "Write Outdated BootImageWritten"},
 		"a provider that chooses late":            {func(i *bootimage.Input) { i.Current, i.Recognised = bootimage.Image{}, false }, "Leave Skipped BootImageCustom"},
 		"a file that is not uploaded":             {func(i *bootimage.Input) { i.NotUploaded = true }, "Leave Outdated BootImageNotUploaded"},
 		"a file is not proposed to others either": {func(i *bootimage.Input) { i.NotUploaded, i.Owner = true, "argocd" }, "Leave Outdated BootImageNotUploaded"},

@@ -71,6 +71,7 @@ func TestDecisionMessages(t *testing.T) {
 		{"contested, before the quiet time ends", func(i *Input) { i.Past = wrote(2*h, h-s) }},
 		{"not contested, after the quiet time", func(i *Input) { i.Past = wrote(2*h, h) }},
 		{"user data", func(i *Input) { i.UserData = "Secret x is no Ignition" }},
+		{"user data that a template makes", func(i *Input) { i.MadeIgnition, i.MadeBy = "2.3", "AWSMachineTemplate w (spec.ignition.version)" }},
 		{"replaces", func(i *Input) { i.Effect = "Replaces" }},
 		{"drifts", func(i *Input) { i.Effect = drifts }},
 		{"window", func(i *Input) { i.Mode, i.WindowOpen = Roll, false }},

@@ -209,6 +209,14 @@ func (v OSVersion) Release() (OSVersion, bool) {
 	return r, err == nil
 }
 
+// OnlyIgnition3 reports whether an OS reads no configurations of Ignition 2: Fedora CoreOS never
+// did, RHEL CoreOS does not from 4.6. Flatcar reads both.
+func (v OSVersion) OnlyIgnition3() bool {
+	const firstMinor = 6
+	release, ok := v.Release()
+	return v.Scheme == FCOS || v.family() == RHCOS && (!ok || release.Minor >= firstMinor)
+}
+
 // MajorMinor is the version to its second number, for example 1.36.
 func (v OSVersion) MajorMinor() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 

@@ -173,3 +173,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestOnlyIgnition3(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"9.6.20251023-0": true, "41.20250105.3.0": true, "418.94.202501221327-0": true, "418.94.20250122": true, "46.82.202012051820-0": true,
+		"45.82.202007141718-0": false, "3815.2.0": false, "24.04.20250115": false} {
+		v, err := componentversion.ParseOS(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.OnlyIgnition3(); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}

@@ -36,6 +36,7 @@ func TestLike(t *testing.T) {
 		"ARM":                               {"arm64", "azureopenshift", "aro4", "418-arm", "", "no-purchase-plan.hyperVGen2"},
 		"a private offer":                   {"amd64", "me", "mine", "x", "", ""},
 		"a private image":                   {"amd64", "", "", "", "/subscriptions/x/images/mine", ""},
+		"Azure Stack has no galleries":      {"amd64", "", "", "", "/resourceGroups/c1-rg/providers/Microsoft.Compute/images/c1", ""},
 		"nothing":                           {"amd64", "", "", "", "", ""},
 	} {
 		current := map[string]string{"publisher": tc.publisher, "offer": tc.offer, "sku": tc.sku}

@@ -1,6 +1,7 @@
 package machinekinds_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -143,6 +144,19 @@ func TestImageKindsSayMore(t *testing.T) {
 	table := machinekinds.BuiltIn()
 	r, err := table.Image("", "AzureMachineProviderSpec").Read(object(t, `{securityProfile: {settings: {securityType: TrustedLaunch}}, location: westeurope, userDataSecret: {name: u}}`), "")
 	if err != nil || !strings.Contains(r.Excluded, "trusted launch") || r.Region != "westeurope" || r.UserData != "u" {
+		t.Errorf("%+v %v", r, err)
+	}
+	for kind, at := range map[string]string{"AzureMachineTemplate": `{spec: {template: {spec: %s}}}`, "AzureMachinePool": `{spec: {template: %s}}`} {
+		row := table.Image("infrastructure."+capi, kind)
+		for spec, want := range map[string]string{`{securityProfile: {securityType: TrustedLaunch}}`: "trusted launch", `{securityProfile: {securityType: ConfidentialVM}}`: "confidential",
+			`{osDisk: {osType: Windows}}`: "run Windows", `{securityProfile: {encryptionAtHost: true}, osDisk: {osType: Linux}}`: ""} {
+			r, err := row.Read(object(t, fmt.Sprintf(at, spec)), "")
+			if err != nil || (r.Excluded == "") != (want == "") || !strings.Contains(r.Excluded, want) {
+				t.Errorf("%s %s: %+v %v", kind, spec, r, err)
+			}
+		}
+	}
+	if r, err := table.Image("infrastructure."+capi, "IBMVPCMachineTemplate").Read(object(t, `{spec: {template: {spec: {catalogOffering: {offeringCRN: c}}}}}`), ""); err != nil || !strings.Contains(r.Excluded, "catalog") {
 		t.Errorf("%+v %v", r, err)
 	}
 	pool := table.Image("infrastructure."+capi, "AWSMachinePool")

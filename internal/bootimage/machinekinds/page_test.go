@@ -3,6 +3,7 @@ package machinekinds_test
 import (
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +96,7 @@ func exclusions(in []machinekinds.Exclusion) string {
 	for _, e := range in {
 		out = append(out, e.Why)
 	}
+	out = slices.Compact(out)
 	return strings.Join(out, "; ")
 }
 

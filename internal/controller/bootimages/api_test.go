@@ -182,6 +182,7 @@ func TestBootImages(t *testing.T) {
 		{"the vendor's own image of another release is stock", testStock},
 		{"a file is named when it was uploaded", testUploads},
 		{"the region is that of the infrastructure", testRegion},
+		{"a template that makes old Ignition keeps its image", testOldIgnition},
 		{"a node class is of the nodes' region", testRegionOfNodes},
 		{"installed images by Machine and owner, and the condition of a machine that cannot join", testProvenance},
 		{"a machine that was refused says so in OpenShift's shape", testRefused},

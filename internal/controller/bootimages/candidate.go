@@ -146,6 +146,7 @@ func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 		c.in.Excluded = cmp.Or(c.in.Excluded, c.ref.Excluded)
 		c.in.Effect = cmp.Or(c.ref.Effect, c.in.Effect)
 		c.in.Current = bootimage.Image{Text: c.ref.Text}
+		c.in.MadeIgnition, c.in.MadeBy = c.ref.UserDataSpec, fmt.Sprintf("%s %s (%s)", c.holder.Row.Kind, c.holder.Name, c.holder.Row.UserDataSpec)
 		if err := c.chooseImage(w); err != nil {
 			c.in.WantedErr = err.Error()
 		}

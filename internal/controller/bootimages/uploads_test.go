@@ -82,6 +82,28 @@ spec: {template: {spec: {template: /dc1/vm/rhcos-9.4.20250101-0, datacenter: dc1
 
 const infra1 = "infrastructure.cluster.x-k8s.io/v1beta1"
 
+// Cluster API's provider for AWS makes configurations of Ignition 2.3 unless a template names
+// another version. An image that does not read them would not join.
+func testOldIgnition(s *site) {
+	s.namespace("ig")
+	s.make(strings.Replace(awsTemplate("ig", "w", "ami-135"), "{ami:", `{ignition: {version: "2.3"}, ami:`, 1))
+	s.make(deployment("ig", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("ig", "ig", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	s.look()
+	const name = "machinedeployment.ig.workers"
+	s.expect("it keeps its image", says(s.source(name).Status.Conditions, v1alpha1.ConditionReady), "False UserDataUnusable", "AWSMachineTemplate w (spec.template.spec.ignition.version) makes first-boot configurations of Ignition 2.3",
+		"reads only those of version 3", "set that field to a version 3")
+	if refOf(s.get(capiV, "MachineDeployment", "ig", "workers")) != "w" || len(s.list(infraV, "AWSMachineTemplate", "ig")) != 1 {
+		s.t.Error("machines would start that cannot read their configuration")
+	}
+	s.merge(s.get(infraV, "AWSMachineTemplate", "ig", "w"), "person", `{"spec":{"template":{"spec":{"ignition":{"version":"3.4"}}}}}`)
+	s.look()
+	if ref := refOf(s.get(capiV, "MachineDeployment", "ig", "workers")); ref == "w" {
+		s.t.Error(says(s.source(name).Status.Conditions, v1alpha1.ConditionReady))
+	}
+	s.end("ig")
+}
+
 // The region of an image is that of the Cluster's infrastructure, or of the control
 // plane that a cloud manages; what is missing on the way is named.
 func testRegion(s *site) {
