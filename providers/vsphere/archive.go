@@ -17,7 +17,9 @@ import (
 
 // archive is an OVA: a tar file of a descriptor and disks.
 type archive struct {
-	path       string
+	path string
+	// name of the descriptor.
+	name       string
 	descriptor []byte
 	members    map[string]member
 }
@@ -72,7 +74,7 @@ func (a *archive) addMember(h *tar.Header, r io.Reader, offset int64) error {
 			return fmt.Errorf("it has %d bytes, at most %d are read", h.Size, maxDescriptor)
 		}
 		data, err := io.ReadAll(r)
-		a.descriptor = data
+		a.name, a.descriptor = h.Name, data
 		return err
 	}
 	one, two := sha1.New(), sha256.New()

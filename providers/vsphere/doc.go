@@ -8,6 +8,10 @@
 // anew: a lease of vCenter (HttpNfcLease) cannot continue a disk. It continues a complete one.
 // One program at a time may upload to a folder.
 //
-// Inputs: a server, a user, the place for imports. Outputs: cloud.Answer, templates. Caller:
+// An item of a content library has another name too, until the disks in it were compared with the
+// file: by vCenter's checksum, or by reading them. refit's mark is in its description.
+//
+// Inputs: a server, a user, the place for imports. Outputs: cloud.Answer, templates,
+// items. Caller:
 // cmd/refit-providers.
 package vsphere

@@ -21,16 +21,21 @@ import (
 // uploadSuffix ends the name of an import that is not complete.
 const uploadSuffix = ".refit-upload"
 
-// Upload imports an OVA as a template.
+// Upload imports an OVA as a template, or as an item of the content library.
 func (c *Cloud) Upload(ctx context.Context, w cloud.Wanted, p cloud.Payload) error {
-	if c.Config.Library != "" {
-		return errors.New("refit uploads no items to content libraries: leave library empty for templates")
-	}
 	s, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close(ctx)
+	if c.Config.Library != "" {
+		l, err := s.openLibrary(ctx, c)
+		if err != nil {
+			return err
+		}
+		defer l.close(ctx)
+		return l.upload(ctx, w, p)
+	}
 	if there, err := s.machine(ctx, w.Name); err != nil || there != nil {
 		return errors.Join(err, occupied(there, w))
 	}

@@ -33,7 +33,7 @@ type Config struct {
 	Pool       string `json:"pool,omitempty"`
 	// Network to which the networks of an OVA are connected; empty lets vCenter choose.
 	Network string `json:"network,omitempty"`
-	// Library is a content library: images are its items then, and nothing is uploaded.
+	// Library is a content library: images are its items then, and the other places do not count.
 	Library string `json:"library,omitempty"`
 }
 
@@ -109,7 +109,12 @@ func (c *Cloud) Resolve(ctx context.Context, w cloud.Wanted) (cloud.Answer, erro
 	}
 	defer s.close(ctx)
 	if c.Config.Library != "" {
-		return s.resolveItem(ctx, c, w.Name)
+		l, err := s.openLibrary(ctx, c)
+		if err != nil {
+			return cloud.Answer{}, err
+		}
+		defer l.close(ctx)
+		return l.resolve(ctx, w)
 	}
 	vm, err := s.machine(ctx, w.Name)
 	if err != nil || vm == nil {

@@ -14,10 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/simulator"
-	"github.com/vmware/govmomi/vapi/library"
-	"github.com/vmware/govmomi/vapi/rest"
 	_ "github.com/vmware/govmomi/vapi/simulator" // content libraries
 
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
@@ -43,6 +40,11 @@ const descriptor = `<Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xml
 // writeOVA writes an OVA with a disk of random bytes.
 func writeOVA(t *testing.T, size int) cloud.Payload {
 	t.Helper()
+	return writeOVAWith(t, "disk.vmdk", size)
+}
+
+func writeOVAWith(t *testing.T, name string, size int) cloud.Payload {
+	t.Helper()
 	disk := make([]byte, size)
 	r := rand.NewChaCha8([32]byte{1})
 	_, _ = r.Read(disk)
@@ -51,7 +53,7 @@ func writeOVA(t *testing.T, size int) cloud.Payload {
 	for _, f := range []struct {
 		name string
 		data []byte
-	}{{"rhcos.ovf", fmt.Appendf(nil, descriptor, size)}, {"disk.vmdk", disk}} {
+	}{{"rhcos.ovf", fmt.Appendf(nil, strings.ReplaceAll(descriptor, "disk.vmdk", name), size)}, {name, disk}} {
 		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: 0o644, Size: int64(len(f.data))}); err != nil {
 			t.Fatal(err)
 		}
@@ -275,40 +277,6 @@ func TestForeignMachineStays(t *testing.T) {
 	}
 	if !slices.Contains(v.machines(), "rhcos-9.6.1"+uploadSuffix) {
 		t.Error("refit deleted the machine of another")
-	}
-}
-
-func TestContentLibrary(t *testing.T) {
-	v := newVCenter(t)
-	v.Config.Library = "images"
-	w := wanted(writeOVA(t, 1000))
-	w.Name = "rhcos-9.6.1"
-	if _, err := v.Resolve(context.Background(), w); err == nil || !strings.Contains(err.Error(), "content library images") {
-		t.Error("a library that does not exist is not an image that does not exist:", err)
-	}
-	v.with(func(ctx context.Context, s *connection) error {
-		r := rest.NewClient(s.Client.Client)
-		if err := r.Login(ctx, simulator.DefaultLogin); err != nil {
-			return err
-		}
-		ds, err := find.NewFinder(s.Client.Client).Datastore(ctx, "/DC0/datastore/LocalDS_0")
-		if err != nil {
-			return err
-		}
-		m := library.NewManager(r)
-		id, err := m.CreateLibrary(ctx, library.Library{Name: "images", Type: "LOCAL", Storage: []library.StorageBacking{{DatastoreID: ds.Reference().Value, Type: "DATASTORE"}}})
-		if err != nil {
-			return err
-		}
-		_, err = m.CreateLibraryItem(ctx, library.Item{Name: w.Name, LibraryID: id, Type: library.ItemTypeOVF})
-		return err
-	})
-	if a := v.resolve(w); !a.Exists || a.Names["item"] != w.Name || a.Names["library"] != "images" || a.Created.IsZero() {
-		t.Errorf("%+v", a)
-	}
-	w.Name = "rhcos-9.6.2"
-	if a := v.resolve(w); a.Exists {
-		t.Errorf("%+v", a)
 	}
 }
 

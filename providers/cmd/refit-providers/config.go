@@ -118,9 +118,6 @@ func (k cloudConfig) site() (cloud.Site, error) {
 	if kinds != 1 {
 		return s, errors.New("set exactly one of " + platforms)
 	}
-	if k.Upload && k.VSphere != nil && k.VSphere.Library != "" {
-		return s, errors.New("refit uploads no items to content libraries: leave upload or library out")
-	}
 	return s, k.checkNames(s)
 }
 

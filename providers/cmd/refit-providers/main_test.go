@@ -215,9 +215,6 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			return strings.Replace(c[:strings.Index(c, "  nutanix")]+"  ibmcloud: {region: eu-de}\n", "  region:", "  # region:", 1)
 		},
 		"clouds is empty": func(c string) string { return c[:strings.Index(c, "clouds")] },
-		"uploads no items to content lib": func(c string) string {
-			return c[:strings.Index(c, "  nutanix")] + "  upload: true\n  vsphere: {server: x, library: y}\n"
-		},
 	} {
 		s.write("config.yaml", change(string(data)))
 		if _, err := s.run("check"); err == nil || !strings.Contains(err.Error(), want) {
