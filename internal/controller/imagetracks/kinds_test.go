@@ -313,4 +313,22 @@ func TestTwoTracksDoNotTakeTurns(t *testing.T) {
 	if got := marks(); got != "" {
 		t.Fatalf("the track is gone, and %s", got)
 	}
+
+	t.Log("a controller that starts removes the marks of tracks that were deleted meanwhile")
+	long := strings.Repeat("a", 100)
+	var n1 corev1.Node
+	w.must(w.admin.Get(ctx, client.ObjectKey{Name: "n1"}, &n1))
+	before := n1.DeepCopy()
+	metav1.SetMetaDataAnnotation(&n1.ObjectMeta, markKey("gone"), "security 1")
+	metav1.SetMetaDataAnnotation(&n1.ObjectMeta, markKey("gone-too"), "available 1")
+	metav1.SetMetaDataAnnotation(&n1.ObjectMeta, markKey(long), "available 1")
+	metav1.SetMetaDataAnnotation(&n1.ObjectMeta, "example.com/gone", "a person's")
+	w.must(w.admin.Patch(ctx, &n1, client.MergeFrom(before)))
+	w.create(&v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: long}, Spec: v1alpha1.ImageTrackSpec{Repository: w.reg.Ref("shop/app"), NodeMarks: true,
+		Follow: v1alpha1.TrackFollow{Tag: "2.6.2-rev1"}, Mode: v1alpha1.ModePropose}})
+	w.must(w.r.removeOldMarks(ctx))
+	w.must(w.admin.Get(ctx, client.ObjectKey{Name: "n1"}, &n1))
+	if a := n1.Annotations; a[markKey("gone")]+a[markKey("gone-too")] != "" || a[markKey(long)] == "" || a["example.com/gone"] == "" {
+		t.Fatal(a)
+	}
 }

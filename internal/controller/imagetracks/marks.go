@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/imagetag/track"
@@ -100,10 +104,57 @@ func (r *Reconciler) writeMarks(ctx context.Context, m *nodeMarks) error {
 
 // removeMarks of a track that was deleted.
 func (r *Reconciler) removeMarks(ctx context.Context, name string) error {
-	m := nodeMarks{key: markKey(name)}
-	_, err := r.compareMarks(ctx, &m)
+	return r.removeAll(ctx, &nodeMarks{key: markKey(name)})
+}
+
+func (r *Reconciler) removeAll(ctx context.Context, m *nodeMarks) error {
+	_, err := r.compareMarks(ctx, m)
 	for err == nil && len(m.odd) > 0 {
-		err = r.writeMarks(ctx, &m)
+		err = r.writeMarks(ctx, m)
 	}
 	return err
+}
+
+// retryMarks is how long the start waits after an error before it looks for old marks again.
+const retryMarks = 30 * time.Second
+
+// removeOldMarks removes the marks of tracks that were deleted while no controller ran: their
+// deletion causes no reconcile. It tries until it succeeds once.
+func (r *Reconciler) removeOldMarks(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, retryMarks, true, func(ctx context.Context) (bool, error) {
+		err := r.removeOldMarksOnce(ctx)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "failed to remove the marks of deleted tracks")
+		}
+		return err == nil, nil
+	})
+}
+
+func (r *Reconciler) removeOldMarksOnce(ctx context.Context) error {
+	// Nodes first: a mark that is on a node belongs to a track that exists later, or is old.
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	var tracks v1alpha1.ImageTrackList
+	if err := r.Live.List(ctx, &tracks); err != nil {
+		return fmt.Errorf("list ImageTracks: %w", err)
+	}
+	old := map[string]*nodeMarks{}
+	for i := range nodes.Items {
+		for key := range nodes.Items[i].Annotations {
+			if strings.HasPrefix(key, v1alpha1.AnnotationUpdatesPrefix) {
+				old[key] = &nodeMarks{key: key}
+			}
+		}
+	}
+	for i := range tracks.Items {
+		delete(old, markKey(tracks.Items[i].Name))
+	}
+	for _, m := range old {
+		if err := r.removeAll(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }

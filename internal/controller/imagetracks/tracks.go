@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -67,6 +68,9 @@ type pollTime struct {
 
 // Setup registers the reconciler with a manager.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	if err := mgr.Add(manager.RunnableFunc(r.removeOldMarks)); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("tracks").
 		WithOptions(controller.Options{RateLimiter: queue.Backoff(), MaxConcurrentReconciles: workers}).
 		For(&v1alpha1.ImageTrack{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
