@@ -59,6 +59,9 @@ type Pool struct {
 	CloudInit bool
 	// MinimumIgnition is the least version of Ignition; empty for none.
 	MinimumIgnition string
+	// TooOld is what refit recorded of the image that the pool's machines start from, if that
+	// is too old to join; else empty.
+	TooOld string
 	// Fix is what people read on the console.
 	Fix string
 }
@@ -86,7 +89,7 @@ type Answer struct {
 // DecideAnswer says what the machine is given.
 func DecideAnswer(c Client, p Pool) Answer {
 	if c.CloudInit && p.CloudInit {
-		return Answer{Action: AnswerCloudInit}
+		return answerCloudInit(p)
 	}
 	if c.CloudInit {
 		return Answer{Action: AnswerRefuse, Text: "pool " + p.Name + " has no configuration for machines with cloud-init: put one under the key user-data of its Secret"}
@@ -94,25 +97,40 @@ func DecideAnswer(c Client, p Pool) Answer {
 	if !c.Ignition {
 		return Answer{Action: AnswerRefuse, Text: "this address gives machines their first-boot configuration; it is asked by Ignition, which says so in its headers"}
 	}
-	old := func(why string) Answer {
-		return Answer{Action: AnswerMessage, Spec: min(max(c.Spec, 2), 3), Text: fmt.Sprintf("This machine cannot join pool %s: %s. %s", p.Name, why, p.Fix)}
+	if why := tooOld(c, p); why != "" {
+		return Answer{Action: AnswerMessage, Spec: min(max(c.Spec, 2), 3), Text: fmt.Sprintf(cannotJoin, p.Name, why, p.Fix)}
 	}
+	return Answer{Action: AnswerConfig}
+}
+
+const cannotJoin = "This machine cannot join pool %s: %s. %s"
+
+// answerCloudInit answers cloud-init, whose headers say nothing about the image.
+func answerCloudInit(p Pool) Answer {
+	if p.TooOld != "" {
+		return Answer{Action: AnswerRefuse, Text: fmt.Sprintf(cannotJoin, p.Name, p.TooOld, p.Fix)}
+	}
+	return Answer{Action: AnswerCloudInit}
+}
+
+// tooOld returns why an image with Ignition cannot join, empty if it can.
+func tooOld(c Client, p Pool) string {
 	if c.Spec != p.Spec {
-		return old(fmt.Sprintf("its boot image reads configurations of version %d, and the pool's is of version %d", c.Spec, p.Spec))
+		return fmt.Sprintf("its boot image reads configurations of version %d, and the pool's is of version %d", c.Spec, p.Spec)
 	}
-	if p.MinimumIgnition == "" {
-		return Answer{Action: AnswerConfig}
+	if p.TooOld != "" || p.MinimumIgnition == "" {
+		return p.TooOld
 	}
 	want, err := componentversion.ParseOS(p.MinimumIgnition)
 	if err != nil {
-		return old("the pool's limit for boot images cannot be read")
+		return "the pool's limit for boot images cannot be read"
 	}
 	have, err := componentversion.ParseOS(c.Version)
 	if err != nil {
-		return old("it does not say of which version its boot image's Ignition is, and " + want.Text + " is the least")
+		return "it does not say of which version its boot image's Ignition is, and " + want.Text + " is the least"
 	}
 	if order, err := have.Compare(want); err != nil || order < 0 {
-		return old("its boot image is too old: Ignition " + have.Text + ", the least is " + want.Text)
+		return "its boot image is too old: Ignition " + have.Text + ", the least is " + want.Text
 	}
-	return Answer{Action: AnswerConfig}
+	return ""
 }

@@ -1,6 +1,7 @@
 package joinserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,10 +14,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/bootimage/ignition"
+	"github.com/refit-dev/refit/internal/bootimage/skew"
 	"github.com/refit-dev/refit/internal/convert"
 )
 
@@ -65,7 +69,11 @@ func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*convert.Skew
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
 		return nil, fmt.Errorf("annotation %s of Secret %s/%s: BootImagePolicy %s: %w", convert.AnnotationPolicy, held.Namespace, held.Name, name, err)
 	}
-	if p.Spec.Skew.Mode == "None" { // the risk was taken
+	src, err := s.source(ctx, held)
+	if err != nil {
+		return nil, err
+	}
+	if cmp.Or(src.Spec.Skew, p.Spec.Skew.Mode) == skew.None { // the risk was taken
 		return f, nil
 	}
 	rules, releases, err := s.readStreams(ctx, p)
@@ -74,9 +82,37 @@ func (s *Server) limits(ctx context.Context, held *corev1.Secret) (*convert.Skew
 	}
 	f.Rules = append(f.Rules, convert.MachineRules(append(rules, p.Spec.Skew.Rules...))...)
 	f.Waivers = p.Spec.Skew.Waivers
-	t := convert.SkewTarget(p.Status.Release, releases, p, &v1alpha1.MachineSource{}, false)
+	t := convert.SkewTarget(p.Status.Release, releases, p, src, false)
 	f.Target = convert.LimitsTarget{Kubernetes: t.Kubernetes, Release: t.Release, OS: t.OS}
 	return f, nil
+}
+
+// source is the MachineSource of a pool's machines, an empty one if the pool names none or it is
+// gone.
+func (s *Server) source(ctx context.Context, held *corev1.Secret) (*v1alpha1.MachineSource, error) {
+	src := &v1alpha1.MachineSource{}
+	name := held.Annotations[convert.AnnotationSource]
+	if name == "" {
+		return src, nil
+	}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, src); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: MachineSource %s: %w", convert.AnnotationSource, held.Namespace, held.Name, name, err)
+	}
+	return src, nil
+}
+
+// recordedTooOld returns what refit recorded of the pool's image if that is too old for the
+// running version, else empty. An image of unknown age is for the machine's own check.
+func (s *Server) recordedTooOld(ctx context.Context, held *corev1.Secret) (string, error) {
+	src, err := s.source(ctx, held)
+	if err != nil || src.Spec.Skew == skew.None {
+		return "", err
+	}
+	c := meta.FindStatusCondition(src.Status.Conditions, v1alpha1.ConditionNewEnough)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonBootImageTooOld {
+		return "", nil
+	}
+	return "its boot image is too old by MachineSource " + src.Name + ": " + strings.TrimSuffix(c.Message, "."), nil
 }
 
 // readStreams of a policy: their rules, and which releases they are for.

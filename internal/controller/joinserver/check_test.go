@@ -222,3 +222,47 @@ func TestRefusalIsTakenBack(t *testing.T) {
 		t.Errorf("%d %q", code, refused())
 	}
 }
+
+// What refit recorded of a source counts before its machines are served: an image that is too old
+// gets the reason. A source whose risk a person accepted gets its configuration without the rules.
+func TestRecordedSkew(t *testing.T) {
+	t.Parallel()
+	source := func(name, mode, reason string) *v1alpha1.MachineSource {
+		return &v1alpha1.MachineSource{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.MachineSourceSpec{Skew: mode}, Status: v1alpha1.MachineSourceStatus{
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionNewEnough, Status: metav1.ConditionFalse, Reason: reason, Message: "OS 9.2 is below 9.4; update its image"}}}}
+	}
+	policy := &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.BootImagePolicySpec{Skew: v1alpha1.BootImageSkew{Rules: []v1alpha1.SkewRule{{Name: "os", MinimumOS: "9.4"}}}},
+		Status: v1alpha1.BootImagePolicyStatus{Release: "1.36.3"}}
+	s := pools(t, policy, source("old", "", v1alpha1.ReasonBootImageTooOld), source("unknown", "", v1alpha1.ReasonBootImageUnknown), source("accepted", "None", v1alpha1.ReasonBootImageTooOld))
+	for _, name := range []string{"old", "unknown", "accepted"} {
+		s.secret("first-boot-"+name, secretConfig, map[string]string{convert.AnnotationPolicy: "all", convert.AnnotationSource: name, convert.AnnotationFix: "Use 9.6."})
+	}
+	token := s.token("old", time.Hour)
+	for range 2 {
+		code, body := s.ask(token, "10.0.0.1", accept3, "Ignition/2.20.0")
+		if code != http.StatusOK || strings.Contains(body, "ssh-ed25519") {
+			t.Fatalf("a secret for a machine that cannot join: %d %s", code, body)
+		}
+	}
+	rec := &corev1.Secret{}
+	if err := s.admin.Get(context.Background(), client.ObjectKey{Namespace: convert.JoinNamespace, Name: convert.JoinSecretName(token)}, rec); err != nil {
+		t.Fatal(err)
+	}
+	if why := rec.Annotations[convert.AnnotationRefused]; !strings.Contains(why, "too old by MachineSource old: OS 9.2 is below 9.4; update its image. Use 9.6.") || rec.Annotations[convert.AnnotationJoinUsedBy] != "" || len(s.recorder.Events) != 1 {
+		t.Errorf("%q %v, %d events", why, rec.Annotations, len(s.recorder.Events))
+	}
+	for name, rules := range map[string]int{"unknown": 1, "accepted": 0} {
+		code, body := s.ask(s.token(name, time.Hour), "10.0.0.1", accept3, "Ignition/2.20.0")
+		if code != http.StatusOK || !strings.Contains(body, "merge") != (rules == 0) {
+			t.Errorf("%s: %d %s", name, code, body)
+			continue
+		}
+		if rules == 0 {
+			if body != secretConfig {
+				t.Errorf("%s: %s", name, body)
+			}
+		} else if f, inside := served(t, body); len(f.Rules) != rules || inside != secretConfig {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}

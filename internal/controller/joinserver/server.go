@@ -143,6 +143,9 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 		return
 	}
 	pool, held, err := s.pool(ctx, used.Labels[convert.LabelJoinPool])
+	if err == nil {
+		pool.TooOld, err = s.recordedTooOld(ctx, held)
+	}
 	if err != nil {
 		s.writeRefusal(w, err)
 		return
@@ -151,6 +154,9 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 	d, kind := ignition.DecideAnswer(c, pool), "application/vnd.coreos.ignition+json"
 	switch d.Action {
 	case ignition.AnswerRefuse:
+		if pool.TooOld != "" && c.CloudInit {
+			_ = s.recordRefusal(ctx, used, held, r.from, d.Text) // the machine asks again
+		}
 		http.Error(w, d.Text, http.StatusBadRequest)
 		return
 	case ignition.AnswerMessage: // holds no secret, so it uses nothing up
