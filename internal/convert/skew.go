@@ -52,6 +52,21 @@ func SkewWaivers(in []v1alpha1.SkewWaiver) []skew.Waiver {
 	return out
 }
 
+// SkewMode returns the mode in which the skew of a source is enforced. The setting of a person
+// counts. Without one it is None where no image can become too old (natural), and Automatic only
+// where refit writes the images of all objects of a kind.
+func SkewMode(set string, natural, writesAll bool) string {
+	switch {
+	case set != "":
+		return set
+	case natural:
+		return skew.None
+	case writesAll:
+		return skew.Automatic
+	}
+	return skew.Manual
+}
+
 // SkewSource converts a source. Facts of the source override those of the policy.
 func SkewSource(s *v1alpha1.MachineSource) skew.Source {
 	out := skew.Source{Name: s.Name, Mode: cmp.Or(s.Status.SkewMode, skew.Manual), OSStream: s.Status.OSStream, Facts: map[string]string{}}

@@ -84,6 +84,8 @@ type Answer struct {
 	// Spec of the message.
 	Spec int
 	Text string
+	// Recorded: a refusal that is about the machine's boot image.
+	Recorded bool
 }
 
 // DecideAnswer says what the machine is given.
@@ -108,7 +110,7 @@ const cannotJoin = "This machine cannot join pool %s: %s. %s"
 // answerCloudInit answers cloud-init, whose headers say nothing about the image.
 func answerCloudInit(p Pool) Answer {
 	if p.TooOld != "" {
-		return Answer{Action: AnswerRefuse, Text: fmt.Sprintf(cannotJoin, p.Name, p.TooOld, p.Fix)}
+		return Answer{Action: AnswerRefuse, Text: fmt.Sprintf(cannotJoin, p.Name, p.TooOld, p.Fix), Recorded: true}
 	}
 	return Answer{Action: AnswerCloudInit}
 }

@@ -41,7 +41,7 @@ func (t *Table) Facts(m *Manager, o map[string]any) Facts {
 		f.OSStream = Lookup(o, m.OSStream)
 	}
 	f.Architecture, f.ArchitectureErr = architecture(m, o)
-	f.Excluded = excluded(o, m.Exclude)
+	f.Excluded = excluded(o, m.Exclude).Why
 	f.Owner, f.PartOf = t.owner(m, o)
 	f.RollingOut = f.Effect == Replaces && rollingOut(m, o)
 	return f
@@ -76,13 +76,13 @@ func effect(o map[string]any, when []Effect, otherwise string) string {
 	return otherwise
 }
 
-func excluded(o map[string]any, list []Exclusion) string {
+func excluded(o map[string]any, list []Exclusion) Exclusion {
 	for _, e := range list {
 		if v := Lookup(o, e.Path); v != "" && (e.Value == "" || strings.EqualFold(v, e.Value)) {
-			return e.Why
+			return e
 		}
 	}
-	return ""
+	return Exclusion{}
 }
 
 // labelArchitecture within a list of labels.
@@ -191,6 +191,8 @@ type Reference struct {
 	Region, UserData, UserDataSpec string
 	// Excluded says why the object is left alone, on purpose.
 	Excluded string
+	// FromRelease: its image comes with the release.
+	FromRelease bool
 	// Effect of a change if this kind decides it, else empty.
 	Effect string
 }
@@ -221,7 +223,8 @@ func (k *ImageKind) Read(o map[string]any, at string) (Reference, error) {
 	if err != nil {
 		return Reference{}, err
 	}
-	r := Reference{Attributes: map[string]string{}, Excluded: excluded(root, k.Exclude), Effect: effect(root, k.Effects, k.Effect)}
+	out := excluded(root, k.Exclude)
+	r := Reference{Attributes: map[string]string{}, Excluded: out.Why, FromRelease: out.FromRelease, Effect: effect(root, k.Effects, k.Effect)}
 	for p, to := range map[string]*string{k.Region: &r.Region, k.UserData: &r.UserData, k.UserDataSpec: &r.UserDataSpec} {
 		if p != "" {
 			*to = Lookup(root, p)

@@ -156,6 +156,11 @@ func TestImageKindsSayMore(t *testing.T) {
 			}
 		}
 	}
+	for o, fromRelease := range map[string]bool{`{customDeploy: {method: install_coreos}, image: {url: "", checksum: ""}}`: true, `{image: {url: "http://10.0.0.1/rhcos.qcow2.gz", checksum: a}}`: false} {
+		if r, err := table.Image("", "BareMetalMachineProviderSpec").Read(object(t, o), ""); err != nil || r.FromRelease != fromRelease || (r.Excluded != "") != fromRelease {
+			t.Errorf("%s: %+v %v", o, r, err)
+		}
+	}
 	if r, err := table.Image("infrastructure."+capi, "IBMVPCMachineTemplate").Read(object(t, `{spec: {template: {spec: {catalogOffering: {offeringCRN: c}}}}}`), ""); err != nil || !strings.Contains(r.Excluded, "catalog") {
 		t.Errorf("%+v %v", r, err)
 	}

@@ -84,7 +84,12 @@ type Exclusion struct {
 	Path  string `json:"path"`
 	Value string `json:"value,omitempty"`
 	Why   string `json:"why"`
+	// FromRelease: its image comes with the release, so it cannot become too old.
+	FromRelease bool `json:"fromRelease,omitempty"`
 }
+
+// OpenShift is the group of OpenShift's machine API, whose objects make machines of this cluster.
+const OpenShift = "machine.openshift.io"
 
 // ImageKind is a kind, or a part of an object, that holds an image. All its
 // paths begin at the part for an embedded one.

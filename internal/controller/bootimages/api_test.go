@@ -172,6 +172,7 @@ func TestBootImages(t *testing.T) {
 		{"a crash at every write of a rollback converges", testRollbackCrash},
 		{"A13 a crash at every write converges", testCrash},
 		{"Partial selects by labels, and skew is automatic only where all is written", testSelection},
+		{"one node, or images of the release: nothing is enforced", testNothingToEnforce},
 		{"mode Roll waits for its window", testRollWindow},
 		{"a write that fails is no history, and does not stop the next object", testFailingWrite},
 		{"A14 excluded objects never look current", testExcluded},

@@ -1,6 +1,8 @@
 package bootimages
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -44,13 +46,13 @@ func (m *Metrics) Observe(policies []v1alpha1.BootImagePolicy, sources map[strin
 			m.sources.WithLabelValues(p.Name, state).Set(float64(n))
 		}
 		m.tooOld.WithLabelValues(p.Name).Set(float64(st.TooOld))
-		none, refused, wrong, untrusting := 0, 0, 0, 0
+		none, refused, wrong, untrusting := 0, 0, 0, 0 // none: a person ended the enforcement
 		for _, s := range sources {
 			if s.Status.Policy != p.Name {
 				continue
 			}
 			refused += len(s.Status.Refused)
-			for to, yes := range map[*int]bool{&none: s.Status.SkewMode == "None", &wrong: s.Status.Contradiction != "",
+			for to, yes := range map[*int]bool{&none: cmp.Or(s.Spec.Skew, p.Spec.Skew.Mode) == "None", &wrong: s.Status.Contradiction != "",
 				&untrusting: meta.IsStatusConditionFalse(s.Status.Conditions, v1alpha1.ConditionAuthority)} {
 				if yes {
 					*to++

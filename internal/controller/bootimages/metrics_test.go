@@ -112,8 +112,10 @@ func TestAlerts(t *testing.T) {
 		"contested":             {v1alpha1.BootImagePolicyStatus{Sources: 1, Contested: 1}, nil, "RefitBootImageContested"},
 		"a machine was refused": {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{Refused: []v1alpha1.RefusedMachine{{Machine: "a/b"}}}), "RefitMachinesRefused"},
 		"declared wrong":        {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{Contradiction: "x"}), "RefitBootImageDeclaredWrong"},
-		"not enforced":          {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{SkewMode: "None"}), "RefitBootImageSkewNotEnforced"},
-		"an old authority":      {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{Conditions: untrusting}), "RefitFirstBootAuthorityOutdated"},
+		"nothing to enforce":    {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{SkewMode: "None"}), ""},
+		"not enforced": {v1alpha1.BootImagePolicyStatus{}, map[string]*v1alpha1.MachineSource{"s": {Spec: v1alpha1.MachineSourceSpec{Skew: "None"},
+			Status: v1alpha1.MachineSourceStatus{Policy: "p", SkewMode: "None"}}}, "RefitBootImageSkewNotEnforced"},
+		"an old authority": {v1alpha1.BootImagePolicyStatus{}, source(v1alpha1.MachineSourceStatus{Conditions: untrusting}), "RefitFirstBootAuthorityOutdated"},
 	} {
 		reg := prometheus.NewRegistry()
 		bootimages.NewMetrics(reg).Observe([]v1alpha1.BootImagePolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: tc.policy}}, tc.sources)

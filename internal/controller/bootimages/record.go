@@ -67,7 +67,7 @@ func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidat
 	}
 	old := c.source.Status
 	st := v1alpha1.MachineSourceStatus{ObservedGeneration: c.source.Generation, Policy: c.policy.Name, Mode: v1alpha1.BootImageMode(c.in.Mode), State: c.decision.State,
-		SkewMode: c.skewMode(), OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Facts: c.choice.Facts, Staged: c.staged, History: c.history(&old), Conditions: slices.Clone(old.Conditions)}
+		SkewMode: c.skewMode(w), OSStream: cmp.Or(c.facts.OSStream, c.choice.OSStream), Facts: c.choice.Facts, Staged: c.staged, History: c.history(&old), Conditions: slices.Clone(old.Conditions)}
 	if c.in.WantedErr == "" && c.stream != nil {
 		st.Wanted = imageOf(c.in.Wanted)
 	}
@@ -115,21 +115,16 @@ func imageOf(i bootimage.Image) *v1alpha1.BootImage {
 	return &v1alpha1.BootImage{Image: i.Text, OS: i.OS, Release: i.Release}
 }
 
-// skewMode returns the mode in which skew is enforced. Without a setting it is Automatic only
-// where refit writes images for all objects of a kind.
-func (c *candidate) skewMode() string {
-	own := ""
+// skewMode returns the mode in which skew is enforced. A cluster of one node whose machine set has
+// no machines does not scale, and images of a release payload are always new.
+func (c *candidate) skewMode(w *machineSnapshot) string {
+	set := c.policy.Spec.Skew.Mode
 	if c.source != nil {
-		own = c.source.Spec.Skew
+		set = cmp.Or(c.source.Spec.Skew, set)
 	}
-	if m := cmp.Or(own, c.policy.Spec.Skew.Mode); m != "" {
-		return m
-	}
+	single := len(w.nodes) == 1 && c.row.Group == machinekinds.OpenShift && machinekinds.Lookup(c.object.Object, "spec.replicas") == "0"
 	writes := c.in.Mode == bootimage.NewMachinesOnly || c.in.Mode == bootimage.Piggyback || c.in.Mode == bootimage.Roll
-	if writes && c.choice.Select != "Partial" {
-		return "Automatic"
-	}
-	return "Manual"
+	return convert.SkewMode(set, single || c.ref.FromRelease, writes && c.choice.Select != "Partial")
 }
 
 // keepTemplates marks the templates that are still needed: the referenced one, the staged one,

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -118,4 +120,59 @@ func testFailingWrite(s *site) {
 		s.t.Errorf("%+v", src.Status)
 	}
 	s.end("fails")
+}
+
+// Nothing is enforced where no machine can start from an old image. That is a cluster of one node
+// whose set has no machines, or a set whose images come with the release.
+func testNothingToEnforce(s *site) {
+	s.namespace("sno")
+	set := func(name, replicas, value string) {
+		s.make(fmt.Sprintf(`
+apiVersion: machine.openshift.io/v1beta1
+kind: MachineSet
+metadata: {name: %s, namespace: sno, annotations: {capacity.cluster-autoscaler.kubernetes.io/labels: kubernetes.io/arch=amd64}}
+spec: {replicas: %s, template: {spec: {providerSpec: {value: %s}}}}
+`, name, replicas, value))
+	}
+	const gcp = "{kind: GCPMachineProviderSpec, region: r9, disks: [{boot: true, image: projects/p/global/images/i-135}]}"
+	set("none", "0", gcp)
+	set("some", "1", gcp)
+	set("payload", "2", `{kind: BareMetalMachineProviderSpec, customDeploy: {method: install_coreos}, image: {url: "", checksum: ""}}`)
+	set("url", "2", `{kind: BareMetalMachineProviderSpec, image: {url: "http://10.0.0.1/rhcos.qcow2", checksum: a}}`)
+	s.make(policyOf("sno", "sno", "machine.openshift.io", "MachineSet", "NewMachinesOnly", ""))
+	for _, nodes := range []struct {
+		when, none string
+		change     func(*corev1.Node)
+	}{
+		{"one node", "None", func(*corev1.Node) {}},
+		{"two nodes", "Automatic", func(n *corev1.Node) {
+			if err := s.admin.Create(context.Background(), n); err != nil {
+				s.t.Fatal(err)
+			}
+		}},
+		{"one node again", "None", func(n *corev1.Node) {
+			if err := s.admin.Delete(context.Background(), n); err != nil {
+				s.t.Fatal(err)
+			}
+		}},
+	} {
+		nodes.change(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-of-sno"}})
+		s.look()
+		for name, want := range map[string]string{"none": nodes.none, "some": "Automatic", "payload": "None", "url": "Automatic"} {
+			src := s.source("machineset.machine.sno." + name)
+			if src.Status.SkewMode != want {
+				s.t.Errorf("%s: %s is %s, want %s", nodes.when, name, src.Status.SkewMode, want)
+			}
+		}
+		payload := s.source("machineset.machine.sno.payload")
+		s.expect("payload", says(payload.Status.Conditions, v1alpha1.ConditionReady), "BootImageExcluded its image comes with the release payload")
+		s.expect("payload", says(payload.Status.Conditions, v1alpha1.ConditionNewEnough), "True")
+	}
+	// What a person sets counts.
+	s.merge(s.get("refit.dev/v1alpha1", "MachineSource", "", "machineset.machine.sno.none"), "person", `{"spec":{"skew":"Manual"}}`)
+	s.look()
+	if src := s.source("machineset.machine.sno.none"); src.Status.SkewMode != "Manual" {
+		s.t.Error(src.Status.SkewMode)
+	}
+	s.end("sno")
 }

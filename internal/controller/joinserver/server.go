@@ -154,10 +154,7 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 	d, kind := ignition.DecideAnswer(c, pool), "application/vnd.coreos.ignition+json"
 	switch d.Action {
 	case ignition.AnswerRefuse:
-		if pool.TooOld != "" && c.CloudInit {
-			_ = s.recordRefusal(ctx, used, held, r.from, d.Text) // the machine asks again
-		}
-		http.Error(w, d.Text, http.StatusBadRequest)
+		s.refuse(ctx, w, r, d, used, held)
 		return
 	case ignition.AnswerMessage: // holds no secret, so it uses nothing up
 		if err = s.recordRefusal(ctx, used, held, r.from, d.Text); err == nil {
@@ -175,6 +172,15 @@ func (s *Server) writeAnswer(ctx context.Context, w http.ResponseWriter, r reque
 	}
 	w.Header().Set("Content-Type", kind)
 	_, _ = w.Write(config) // who does not hear it asks again
+}
+
+// refuse answers clients without a console. Only machines with cloud-init are refused because of
+// their pool, and that is recorded.
+func (s *Server) refuse(ctx context.Context, w http.ResponseWriter, r request, d ignition.Answer, used, held *corev1.Secret) {
+	if d.Recorded {
+		_ = s.recordRefusal(ctx, used, held, r.from, d.Text) // the machine asks again
+	}
+	http.Error(w, d.Text, http.StatusBadRequest)
 }
 
 // serve makes what a machine is given, and uses its token up.
