@@ -17,6 +17,9 @@ type Config struct {
 	Region string `json:"region"`
 	// Profile of the shared configuration; empty is the default one.
 	Profile string `json:"profile,omitempty"`
+	// Product of AWS Marketplace that machines start from: the identifier that ends the names
+	// of its images. Empty is the image that the stream names.
+	Product string `json:"product,omitempty"`
 	// Endpoint of EC2 in this region; empty is the public one.
 	Endpoint string `json:"endpoint,omitempty"`
 }
@@ -39,8 +42,11 @@ type Cloud struct {
 	Client *http.Client
 }
 
-// Resolve reports the image with the stream's identifier.
+// Resolve reports the image with the stream's identifier, or the product's image for it.
 func (c *Cloud) Resolve(ctx context.Context, w cloud.Wanted) (cloud.Answer, error) {
+	if c.Config.Product != "" {
+		return c.resolveProduct(ctx, w)
+	}
 	id := w.Attributes["image"]
 	if id == "" {
 		return cloud.Answer{}, errors.New("the stream has no identifier of an image (attribute image)")

@@ -111,3 +111,40 @@ func TestErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An image of the same product, with the highest version that is not above the wanted one.
+func TestProduct(t *testing.T) {
+	s := newServer(t)
+	const product = "59ead7de-2540-4653-a8b0-fa7926d5c845"
+	s.Config.Product = product
+	named := func(id, version, of, created string) string {
+		return strings.Replace(item(id, version, created, "available", ""), "rhcos-"+version+"-x86_64", "rhcos-x86_64-"+version+"-"+of, 1)
+	}
+	w := wanted("ami-of-the-stream")
+	w.Version = "418.94.202501221327-0"
+	check := func(name, image, version string) {
+		t.Helper()
+		a, err := s.Resolve(context.Background(), w)
+		if err != nil || a.Exists != (image != "") || a.Names["image"] != image || a.Version != version || a.Problem != "" {
+			t.Errorf("%s: %+v %v", name, a, err)
+		}
+	}
+	check("none", "", "")
+	s.images = []string{named("ami-1", "415.92.202402201450-0", product, "2024-03-01T00:00:00.000Z"), named("ami-2", "417.94.202407010929-0", product, "2024-08-01T00:00:00.000Z"),
+		named("ami-3", "417.94.202407010929-0", product, "2024-09-01T00:00:00.000Z"), named("ami-4", "419.96.202506010929-0", product, "2025-07-01T00:00:00.000Z"),
+		named("ami-5", "418.94.202501221327-0", "another-product", "2025-02-01T00:00:00.000Z"), named("ami-6", "image", product, "2025-02-01T00:00:00.000Z")}
+	check("it lags", "ami-3", "417.94.202407010929-0")
+	if r := s.requests[len(s.requests)-1]; r.Get("Owner.1") != "aws-marketplace" || r.Get("Filter.1.Value.1") != "*-"+product || r.Get("Filter.2.Value.1") != "x86_64" {
+		t.Error(r)
+	}
+	s.images = append(s.images, named("ami-7", "418.94.202501221327-0", product, "2025-02-01T00:00:00.000Z"))
+	check("the same", "ami-7", "418.94.202501221327-0")
+	s.failing = "RequestLimitExceeded"
+	if _, err := s.Resolve(context.Background(), w); err == nil || !strings.Contains(err.Error(), product) {
+		t.Error("a refusal is no answer:", err)
+	}
+	w.Version = "new"
+	if _, err := s.Resolve(context.Background(), w); err == nil {
+		t.Error("a version that is not known cannot be compared")
+	}
+}

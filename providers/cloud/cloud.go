@@ -29,6 +29,8 @@ type Answer struct {
 	Problem string
 	// Names are the attributes by which objects of machine kinds name it: template, id, name.
 	Names map[string]string
+	// Version of the operating system, if it may differ from the stream's; else empty.
+	Version string
 	// Architecture as the cloud spells it, empty if it does not report one.
 	Architecture string
 	// Created and Deprecated are zero if the cloud does not report them.

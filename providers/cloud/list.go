@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,10 +37,23 @@ func List(s *bootstream.Stream, reports []Report, now time.Time) *bootstream.Str
 			out.Images = append(out.Images, i)
 		}
 		for _, r := range bySite[i.Key] {
-			out.Images = append(out.Images, r.image(now))
+			out.Images = append(out.Images, r.ownRelease(s, r.image(now)))
 		}
 	}
 	return &out
+}
+
+// ownRelease takes the stream's release from an image of an older version. Where the list's release
+// would count for it instead, the image is unavailable: it would look newer than it is.
+func (r Report) ownRelease(s *bootstream.Stream, i bootstream.Image) bootstream.Image {
+	if i.Version == r.Image.Version {
+		return i
+	}
+	i.Release = ""
+	if release := s.ReleaseOf(i); release != "" && release == s.Release && i.Unavailable == "" {
+		i.Unavailable = fmt.Sprintf("%s has version %s instead, of an unknown release", r.Site.Name, i.Version)
+	}
+	return i
 }
 
 // image returns the image with what its cloud reports.
@@ -52,6 +66,7 @@ func (r Report) image(now time.Time) bootstream.Image {
 	i.Notice = r.notice(isFile, now)
 	if i.Unavailable == "" && r.Answer.Exists {
 		maps.Copy(i.Attributes, r.Answer.Names)
+		i.Version = cmp.Or(r.Answer.Version, i.Version)
 	}
 	return i
 }
@@ -100,6 +115,9 @@ func (r Report) notice(isFile bool, now time.Time) string {
 	out = append(out, deprecation(a.Deprecated, now))
 	if a.Exists && a.Newest != "" {
 		out = append(out, "a newer image is there: "+a.Newest)
+	}
+	if a.Exists && a.Version != "" && a.Version != r.Image.Version {
+		out = append(out, fmt.Sprintf("%s has version %s instead of %s", r.Site.Name, a.Version, r.Image.Version))
 	}
 	if a.Unverified {
 		out = append(out, "refit did not upload it, so its contents were not compared")

@@ -114,6 +114,29 @@ func TestList(t *testing.T) {
 	check(list(), "aws", "eu-central-1", "no such boot image", "aws-eu was not reached: refused")
 }
 
+// A marketplace lags: the version that is there counts, and never the release of the list.
+func TestListOfAnotherVersion(t *testing.T) {
+	a := &fake{answers: map[string]Answer{"": {Exists: true, Version: "418.94.202501221327-0", Names: map[string]string{"image": "ami-m"}}}}
+	asker := &Asker{Now: func() time.Time { return now }, Sites: []Site{{Name: "aws-eu", Platform: "aws", Region: "eu-central-1", Cloud: a}}}
+	key := bootstream.Key{Architecture: "amd64", Platform: "aws", Region: "eu-central-1"}
+	s := parse(t, stream)
+	l := List(s, asker.Ask(context.Background(), s), now)
+	i, err := l.Find(key)
+	if err != nil || i.Version != "418.94.202501221327-0" || l.ReleaseOf(i) != "4.18.0" || i.Attributes["image"] != "ami-m" || !strings.Contains(i.Notice, "has version 418.94.202501221327-0 instead of 9.6.1") {
+		t.Errorf("%+v %s %v", i, l.ReleaseOf(i), err)
+	}
+	a.answers[""] = Answer{Exists: true, Version: "9.4.20250101-0", Names: map[string]string{"image": "ami-m"}}
+	l = List(s, asker.Ask(context.Background(), s), now)
+	if _, err := l.Find(key); err == nil || !strings.Contains(err.Error(), "has version 9.4.20250101-0 instead, of an unknown release") {
+		t.Error("it would count as an image of the list's release:", err)
+	}
+	a.answers[""] = Answer{Exists: true, Version: "9.6.1", Names: map[string]string{"image": "ami-m"}}
+	l = List(s, asker.Ask(context.Background(), s), now)
+	if i, err := l.Find(key); err != nil || i.Notice != "" || l.ReleaseOf(i) != "1.36.3" {
+		t.Errorf("%+v %v", i, err)
+	}
+}
+
 // Uploads are off unless a site has them on, and a failed one is reported and tried again.
 func TestUploads(t *testing.T) {
 	files := newFiles(t, "a disk")
