@@ -153,6 +153,7 @@ func TestBootImages(t *testing.T) {
 		run  func(*site)
 	}{
 		{"streams say what they are for", testStreams},
+		{"one node, or images of the release: nothing is enforced", testNothingToEnforce},
 		{"A2 A5 a MachineDeployment with OnDelete gets the new image, every other field survives", testOnDelete},
 		{"A1 a MachineDeployment that rolls is not written, and says why", testRolling},
 		{"A3 a control plane gets version and image in one write", testPiggyback},
@@ -172,7 +173,6 @@ func TestBootImages(t *testing.T) {
 		{"a crash at every write of a rollback converges", testRollbackCrash},
 		{"A13 a crash at every write converges", testCrash},
 		{"Partial selects by labels, and skew is automatic only where all is written", testSelection},
-		{"one node, or images of the release: nothing is enforced", testNothingToEnforce},
 		{"mode Roll waits for its window", testRollWindow},
 		{"a write that fails is no history, and does not stop the next object", testFailingWrite},
 		{"A14 excluded objects never look current", testExcluded},

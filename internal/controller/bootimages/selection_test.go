@@ -123,7 +123,8 @@ func testFailingWrite(s *site) {
 }
 
 // Nothing is enforced where no machine can start from an old image. That is a cluster of one node
-// whose set has no machines, or a set whose images come with the release.
+// whose set has no machines, or a set whose images come with the release. It runs before stories
+// that add nodes.
 func testNothingToEnforce(s *site) {
 	s.namespace("sno")
 	set := func(name, replicas, value string) {
@@ -175,4 +176,5 @@ spec: {replicas: %s, template: {spec: {providerSpec: {value: %s}}}}
 		s.t.Error(src.Status.SkewMode)
 	}
 	s.end("sno")
+	s.look()
 }
