@@ -65,7 +65,7 @@ type ClusterUpdateSpec struct {
 	Hops []string `json:"hops,omitempty"`
 	// Workers is in which hops workers move: EveryHop (the default), or LastHop. With LastHop
 	// a worker is drained once. Kubernetes supports kubelets up to three minor versions older
-	// than the API servers. Workers of k3s and RKE2 move in every hop.
+	// than the API servers. Workers of k3s, RKE2, k0s move in every hop.
 	// +optional
 	Workers WorkersMode `json:"workers,omitempty"`
 	// PauseAfter is the digest of one of the hops. When it is done, the next one waits until

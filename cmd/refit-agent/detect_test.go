@@ -22,7 +22,7 @@ func TestDetectCommand(t *testing.T) {
 		says  []string
 	}{
 		"a distribution": {k0s, nil, 0, []string{"distribution  k0s agent\n", "/etc/systemd/system/k0sworker.service", "data directory: /srv/k0s, by default /var/lib/k0s",
-			"/srv/k0s/kubelet.conf", "does not update the Kubernetes version of k0s"}},
+			"/srv/k0s/kubelet.conf", "updates Kubernetes and OS images"}},
 		"as JSON":           {k0s, []string{"-o", "json"}, 0, []string{`"distribution": "k0s"`, `"here": "/srv/k0s"`}},
 		"as YAML":           {k0s, []string{"-o", "yaml"}, 0, []string{"distribution: k0s\n", "  here: /srv/k0s\n"}},
 		"none":              {nil, nil, exitBlocked, []string{"Unknown"}},

@@ -208,8 +208,8 @@ func TestRowsAreWhole(t *testing.T) {
 				t.Errorf("%s has no %s", r.Name, what)
 			}
 		}
-		if r.Supervised && (p.Images == "" || p.DataDir == "" || r.Updates && r.ReleaseHidden) {
-			t.Errorf("%s: a supervisor has a data directory and a directory of images, and refit updates none that hides its release", r.Name)
+		if r.Supervised && (p.Images == "" || p.DataDir == "" || r.Etcd == "" || r.SQLite == "") {
+			t.Errorf("%s: a supervisor has a data directory with its datastores, and a directory of images", r.Name)
 		}
 		for _, at := range slices.Concat(r.Marks, r.Hints, r.Server, r.Programs) {
 			if !path.IsAbs(at) || path.Clean(at) != at {
@@ -277,6 +277,11 @@ func TestNamesDatastore(t *testing.T) {
 		"datastore-endpoint: x":           true,
 		"K3S_DATASTORE_ENDPOINT='x'\n":    true,
 		"ExecStart=/usr/local/bin/k3s \\\n    server \\\n\t'--datastore-endpoint=x' \\\n": true,
+		"storage:\n  type: etcd\n  etcd:\n    externalCluster: null\n":                    false,
+		"storage:\n  type: etcd\n  etcd:\n    externalCluster:\n      endpoints: [x]\n":   true,
+		"kine:\n  dataSource: sqlite://file:/var/lib/k0s/db/state.db?mode=rwc\n":          false,
+		"kine: {dataSource: \"mysql://p\"}\n":                                             true,
+		"kine:\n  dataSource: sqlite:///mnt/other.db\n":                                   true,
 	} {
 		if got := NamesDatastore("# first", text, "last: 1"); got != want {
 			t.Errorf("%q: %v", text, got)

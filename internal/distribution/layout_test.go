@@ -105,12 +105,26 @@ func TestMoveProblem(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, why string }{
 		{"v1.35.4", "v1.36.0", ""}, {"v1.35.4+vendor1", "v1.36.0", ""}, {"", "v1.36.0+k3s1", ""}, {"v1.35.4+k3s1", "", ""}, {"", "", ""},
-		{"v1.35.4+k3s1", "v1.35.4+k3s2", ""}, {"v1.35.4+rke2r1", "v1.36.0", "another distribution, kubeadm"}, {"v1.35.4+k0s", "v1.35.4+k0s.1", "runs k0s"},
+		{"v1.35.4+k3s1", "v1.35.4+k3s2", ""}, {"v1.35.4+rke2r1", "v1.36.0", "another distribution, kubeadm"}, {"v1.35.4+k0s", "v1.35.4+k0s.1", "does not report the build"},
+		{"v1.35.4+k0s.0", "v1.35.4+k0s.1", ""}, {"v1.35.4+k0s", "v1.36.0", "another distribution, kubeadm"},
 		{"v1.35.4-eks-0", "v1.36.0", "runs EKS Hybrid Nodes"}, {"v1.35.4", "v1.36.0+k3s1", "another distribution, k3s"}, {"v1.35.4+vendor1", "v1.35.4-eks-0", "another distribution, EKS"},
 	} {
 		why, fix := MoveProblem(c.from, c.to)
 		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || (why == "") != (fix == "") {
 			t.Errorf("%s to %s: %q, %q", c.from, c.to, why, fix)
+		}
+	}
+}
+
+// The agent's observation counts only for the release that the kubelet reports.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ kubelet, observed, want string }{
+		{"v1.36.3+k0s", "v1.36.3+k0s.2", "v1.36.3+k0s.2"}, {"v1.36.3+k0s", "v1.35.4+k0s.2", "v1.36.3+k0s"}, {"v1.36.3+k0s", "", "v1.36.3+k0s"},
+		{"v1.36.3+k0s", "v1.36.3+k3s2", "v1.36.3+k0s"}, {"v1.36.3+k3s1", "v1.36.3+k3s2", "v1.36.3+k3s1"}, {"v1.36.3", "v1.36.3+k0s.1", "v1.36.3"}, {"", "v1.36.3", ""},
+	} {
+		if got := Release(c.kubelet, c.observed); got != c.want {
+			t.Errorf("%s, observed %s: %s, want %s", c.kubelet, c.observed, got, c.want)
 		}
 	}
 }

@@ -37,6 +37,15 @@ type Row struct {
 	// that cannot be moved.
 	DataFlag string
 	Places   Places
+	// Etcd and SQLite are where a server keeps its datastore, below the data directory.
+	Etcd, SQLite string
+	// EtcdClient are the credentials of embedded etcd where the distribution has no command
+	// that saves a snapshot of it alone.
+	EtcdClient EtcdFiles
+	// RunningConfig is the configuration that a server wrote down when it started.
+	RunningConfig string
+	// WorkersOnly is true if servers need not be nodes: those that are none have no agent.
+	WorkersOnly bool
 	// Updates is true if refit moves its Kubernetes version.
 	Updates bool
 	// Touches names what an update by refit may change, for people.
@@ -44,6 +53,9 @@ type Row struct {
 	// Source names where the facts of the row are from.
 	Source string
 }
+
+// EtcdFiles are paths below the data directory.
+type EtcdFiles struct{ CA, Cert, Key string }
 
 // Places are absolute paths on a node, "" for what a distribution does not have.
 type Places struct {

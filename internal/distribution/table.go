@@ -67,6 +67,7 @@ func k3s() Row {
 			Images: data + "/agent/images", StaticPods: data + "/agent/pod-manifests",
 			PKI: data + "/server/tls", KubeletPKI: data + "/agent",
 		},
+		Etcd: "server/db/etcd", SQLite: "server/db/state.db",
 		Updates: true,
 		Touches: whileUpdated(),
 		Source:  "k3s-io/k3s install.sh, pkg/agent/config, pkg/daemons/agent",
@@ -95,6 +96,7 @@ func rke2() Row {
 			Images: data + "/agent/images", StaticPods: data + "/agent/pod-manifests",
 			PKI: data + "/server/tls", KubeletPKI: data + "/agent", CNI: "/opt/cni/bin",
 		},
+		Etcd: "server/db/etcd", SQLite: "server/db/state.db",
 		Updates: true,
 		Touches: whileUpdated(),
 		Source:  "rancher/rke2 bundle, pkg/podexecutor; k3s-io/k3s pkg/agent/config",
@@ -104,7 +106,9 @@ func rke2() Row {
 // k0s: k0sproject/k0s pkg/config/cfgvars.go (data, identity, images, certificates, run
 // directory), pkg/component/worker/kubelet.go (kubelet's directory and configuration; static
 // pods come over loopback, not from a directory), pkg/component/worker/containerd (store,
-// socket), pkg/install (units). Its kubelet reports v1.36.3+k0s for release v1.36.3+k0s.2.
+// socket), pkg/install (units), pkg/etcd and pkg/backup (datastore). Its kubelet reports
+// v1.36.3+k0s for release v1.36.3+k0s.2. A controller is a node only with --enable-worker or
+// --single. `k0s backup` packs images too, and fails without /etc/k0s/k0s.yaml.
 func k0s() Row {
 	const data = "/var/lib/k0s"
 	return Row{
@@ -120,11 +124,14 @@ func k0s() Row {
 			DataDir: data, Config: "/etc/k0s/k0s.yaml",
 			Socket: "/run/k0s/containerd.sock", RuntimeRoot: data + "/containerd",
 			Kubeconfig: data + "/kubelet.conf", AdminConfig: data + "/pki/admin.conf",
-			KubeletDir: data + "/kubelet", KubeletConfig: data + "/kubelet-config.yaml",
+			KubeletDir: data + "/kubelet", KubeletConfig: "/run/k0s/kubelet/config.yaml",
 			Images: data + "/images", PKI: data + "/pki", KubeletPKI: data + "/kubelet/pki", CNI: "/opt/cni/bin",
 		},
-		Touches: whileSupervised(),
-		Source:  "k0sproject/k0s pkg/config/cfgvars.go, pkg/component/worker, pkg/install",
+		Etcd: "etcd", SQLite: "db/state.db", RunningConfig: "/run/k0s/k0s.yaml", WorkersOnly: true,
+		EtcdClient: EtcdFiles{CA: "pki/etcd/ca.crt", Cert: "pki/apiserver-etcd-client.crt", Key: "pki/apiserver-etcd-client.key"},
+		Updates:    true,
+		Touches:    whileUpdated(),
+		Source:     "k0sproject/k0s pkg/config/cfgvars.go, pkg/component/worker, pkg/install, pkg/etcd",
 	}
 }
 

@@ -110,16 +110,29 @@ func topLevel(text, key string) string {
 	return ""
 }
 
-// NamesDatastore reports whether a unit, an environment or a configuration of k3s or RKE2
-// names a datastore. It answers yes where it is not sure.
+// NamesDatastore reports whether a unit, an environment or a configuration of k3s, RKE2 or
+// k0s names another datastore than the default one. It answers yes where it is not sure.
 func NamesDatastore(texts ...string) bool {
 	for _, text := range texts {
 		for line := range strings.Lines(text) {
 			line = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(line), "_", "-"))
-			if !strings.HasPrefix(line, "#") && strings.Contains(line, "datastore-endpoint") {
+			if strings.HasPrefix(line, "#") {
+				continue
+			}
+			if strings.Contains(line, "datastore-endpoint") || ofK0s(line) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// ofK0s reports whether a line of k0s.yaml, in lower case, names another datastore than
+// embedded etcd and the default file of SQLite.
+func ofK0s(line string) bool {
+	if _, value, ok := strings.Cut(line, "externalcluster"); ok {
+		return !strings.Contains(value, "null")
+	}
+	_, value, ok := strings.Cut(line, "datasource")
+	return ok && !(strings.Contains(value, "sqlite:") && strings.Contains(value, "/db/state.db"))
 }

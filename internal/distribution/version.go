@@ -48,6 +48,21 @@ func (b Build) Less(o Build) bool {
 	return cmp.Or(cmp.Compare(len(b.Number), len(o.Number)), cmp.Compare(b.Number, o.Number)) < 0
 }
 
+// Release returns the version of the release that a node runs. kubelet is what its kubelet
+// reports, observed what its agent read of the running program: they differ where the kubelet
+// does not report the build.
+func Release(kubelet, observed string) string {
+	if !strings.Contains(kubelet, "+") || observed == "" {
+		return kubelet
+	}
+	have, seen := SplitVersion(kubelet), SplitVersion(observed)
+	row, _ := ByName(have.Distribution)
+	if row.ReleaseHidden && have.Number == "" && seen.Distribution == have.Distribution && seen.Release == have.Release {
+		return observed
+	}
+	return kubelet
+}
+
 // MoveProblem says why refit cannot move a node's Kubernetes from one version to another
 // because of its distribution, and what to do; "" if that is no obstacle. Versions without a
 // known build are those of kubeadm, or of a vendor that uses it.
@@ -67,6 +82,9 @@ func MoveProblem(from, to string) (why, fix string) {
 		}
 		return "it runs " + from + ", and " + to + " is a version of another distribution, " + w.Title,
 			"take a bundle of the distribution that the node runs"
+	case known && r.ReleaseHidden && have.Number == "":
+		return "it runs " + r.Title + " (" + from + "), whose kubelet does not report the build, and its agent has not reported it yet",
+			"wait; if it stays: systemctl status refit-agent on the node"
 	}
 	return "", ""
 }

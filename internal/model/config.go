@@ -227,8 +227,11 @@ const (
 	FieldManifestChanges = "control-plane/manifest-changes"
 	FieldManifestProblem = "control-plane/manifest-problem"
 	FieldKernelArguments = "os/kernel-arguments"
-	// FieldDatastore of a server of k3s or RKE2 is one of the Datastore constants.
+	// FieldDatastore of a server of k3s, RKE2 or k0s is one of the Datastore constants.
 	FieldDatastore = "supervisor/datastore"
+	// FieldServers of a server of k0s is how many servers its datastore has: not all of them
+	// need to be nodes.
+	FieldServers = "supervisor/servers"
 )
 
 // Datastores of a server: embedded etcd, a file of SQLite, or one outside of the node.

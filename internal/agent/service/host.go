@@ -131,6 +131,9 @@ func (h *nodeHost) APIVersion(ctx context.Context) (string, error) {
 
 func (h *nodeHost) NodeReady(ctx context.Context) (ready bool, kubelet string, err error) {
 	n, err := h.nodeStatus(ctx)
+	if d := h.supervised; d != nil && err == nil {
+		n.Kubelet = supervisorPart{h, d}.release(ctx, n.Kubelet)
+	}
 	return n.ready, n.Kubelet, err
 }
 
@@ -325,11 +328,12 @@ func (h *nodeHost) RestartKubelet(ctx context.Context) error {
 }
 
 func (h *nodeHost) Running(ctx context.Context) (version string, replaced bool, err error) {
-	return h.running(ctx, kubeletUnit)
+	return h.running(ctx, kubeletUnit, "--version")
 }
 
-// running returns the version of a unit's process, and whether its file was replaced.
-func (h *nodeHost) running(ctx context.Context, unit string) (version string, replaced bool, err error) {
+// running returns the version of a unit's process, asked with arguments, and whether its file
+// was replaced.
+func (h *nodeHost) running(ctx context.Context, unit string, args ...string) (version string, replaced bool, err error) {
 	var pid int
 	err = h.unit(ctx, func(m *systemd.Manager) (err error) {
 		pid, err = m.MainPID(ctx, unit)
@@ -345,7 +349,7 @@ func (h *nodeHost) running(ctx context.Context, unit string) (version string, re
 	if err != nil {
 		return "", false, err
 	}
-	version, err = h.binaries.Version(ctx, p.Path(), "--version")
+	version, err = h.binaries.Version(ctx, p.Path(), args...)
 	return version, p.Replaced, err
 }
 

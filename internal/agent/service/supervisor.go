@@ -5,10 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/refit-dev/refit/internal/agent"
+	"github.com/refit-dev/refit/internal/agent/host/etcd"
 	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
+	"github.com/refit-dev/refit/internal/agent/updaters/kubelet"
 	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -28,6 +31,11 @@ func (p supervisorPart) Kubelet(context.Context) (string, error) {
 	return filepath.EvalSymlinks(p.node.Program)
 }
 
+func (p supervisorPart) row() distribution.Row {
+	row, _ := distribution.ByName(p.node.Distribution)
+	return row
+}
+
 func (p supervisorPart) Kubectl() string { return "" } // a link to the program
 
 func (p supervisorPart) RestartKubelet(ctx context.Context) error {
@@ -37,11 +45,11 @@ func (p supervisorPart) RestartKubelet(ctx context.Context) error {
 // Running compares versions, too: k3s executes a copy of itself below its data directory, so
 // its process never has the file of the unit.
 func (p supervisorPart) Running(ctx context.Context) (version string, replaced bool, err error) {
-	version, replaced, err = p.host.running(ctx, p.node.Unit)
+	version, replaced, err = p.host.running(ctx, p.node.Unit, p.row().VersionArgs...)
 	if err != nil || version == "" || replaced {
 		return version, replaced, err
 	}
-	placed, err := p.host.binaries.Version(ctx, p.node.Program, "--version")
+	placed, err := p.host.binaries.Version(ctx, p.node.Program, p.row().VersionArgs...)
 	return version, placed != version, err
 }
 
@@ -76,7 +84,7 @@ func (p supervisorPart) SQLite() string {
 	return p.database()
 }
 
-func (p supervisorPart) database() string { return p.dataPath("server/db/state.db") }
+func (p supervisorPart) database() string { return p.dataPath(p.row().SQLite) }
 
 func (p supervisorPart) dataPath(below string) string {
 	return filepath.Join(p.node.Root, p.node.Place(distribution.WhatData), below)
@@ -89,38 +97,73 @@ func (p supervisorPart) datastore() string {
 	if !p.server() {
 		return ""
 	}
-	if _, err := os.Stat(p.dataPath("server/db/etcd")); err == nil {
+	now := kube.Supervised(p.node.Root)
+	other := now == nil || now.NamesDatastore
+	written := p.row().RunningConfig != "" // then it counts more than a directory that an earlier one left
+	if _, err := os.Stat(p.dataPath(p.row().Etcd)); err == nil && !(other && written) {
 		return model.DatastoreEtcd
 	}
-	st, err := os.Stat(p.database())
-	if now := kube.Supervised(p.node.Root); err == nil && st.Mode().IsRegular() && now != nil && !now.NamesDatastore {
+	if st, err := os.Stat(p.database()); err == nil && st.Mode().IsRegular() && !other {
 		return model.DatastoreSQLite
 	}
 	return model.DatastoreOther
 }
 
+// Etcd is the member of this node where the distribution's own command does not save a
+// snapshot alone.
+func (p supervisorPart) Etcd() kubelet.Etcd {
+	if m := p.member(); m != nil {
+		return m
+	}
+	return nil
+}
+
+func (p supervisorPart) member() *etcd.Member {
+	c := p.row().EtcdClient
+	if c.CA == "" || p.datastore() != model.DatastoreEtcd {
+		return nil
+	}
+	return &etcd.Member{URL: clientURL(""), Credentials: etcd.Credentials{CA: p.dataPath(c.CA), Cert: p.dataPath(c.Cert), Key: p.dataPath(c.Key)}}
+}
+
 // SnapshotCommand is the distribution's own.
 func (p supervisorPart) SnapshotCommand(dir string) []string {
-	if !p.server() || p.SQLite() != "" {
+	if !p.server() || p.row().EtcdClient.CA != "" || p.SQLite() != "" {
 		return nil
 	}
 	return []string{p.node.Program, "etcd-snapshot", "save", "--name", "refit", "--dir", dir}
 }
 
-// fields has the datastore of a server.
-func (p supervisorPart) fields(context.Context, agent.Asked) map[string]string {
+// fields has the datastore of a server, and how many servers it has where not all of them
+// need to be nodes.
+func (p supervisorPart) fields(ctx context.Context, _ agent.Asked) map[string]string {
 	store := p.datastore()
 	if store == "" {
 		return nil
 	}
-	return map[string]string{model.FieldDatastore: store}
+	out := map[string]string{model.FieldDatastore: store}
+	if m := p.member(); m != nil && p.row().WorkersOnly {
+		if n, err := m.Members(ctx); err == nil {
+			out[model.FieldServers] = strconv.Itoa(n)
+		}
+	}
+	return out
+}
+
+// release returns the version of the release for what the kubelet reports.
+func (p supervisorPart) release(ctx context.Context, reported string) string {
+	if !p.row().ReleaseHidden {
+		return reported
+	}
+	running, _, _ := p.Running(ctx)
+	return distribution.Release(reported, running)
 }
 
 // observe returns the version of the running program; controlPlane is that of a server.
-func (p supervisorPart) observe(ctx context.Context) (kubelet, controlPlane string) {
-	kubelet, _, _ = p.Running(ctx)
+func (p supervisorPart) observe(ctx context.Context) (version, controlPlane string) {
+	version, _, _ = p.Running(ctx)
 	if p.server() {
-		controlPlane = kubelet
+		controlPlane = version
 	}
-	return kubelet, controlPlane
+	return version, controlPlane
 }

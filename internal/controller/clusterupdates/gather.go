@@ -205,7 +205,7 @@ func (w *rolloutSnapshot) planNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) upda
 		o = *nu.Status.Observed
 	}
 	return updateplan.Node{Name: n.Name, ControlPlane: controlPlane(n), Pools: w.poolsOf(n),
-		Kubelet: n.Status.NodeInfo.KubeletVersion, ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
+		Kubelet: rolloutfacts.Kubelet(n, nu), ControlPlaneVersion: o.ControlPlane, Platform: platform(n), Current: o.Fields}
 }
 
 // lastDone returns the target of the last completed update of the whole cluster, nil if there

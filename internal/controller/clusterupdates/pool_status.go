@@ -26,6 +26,8 @@ type poolCounter struct {
 	Now   time.Time
 	Pools []v1alpha1.UpdatePool
 	Nodes []*corev1.Node
+	// Reports of the agents, by node; nil without one.
+	Reports []*v1alpha1.NodeUpdate
 	// PoolsOf names the pools whose selector matches the i-th node.
 	PoolsOf func(i int) []string
 	// Target is the Kubernetes version that updated nodes run, empty if unknown.
@@ -85,7 +87,7 @@ func (l *poolCounter) count(pool string, st *v1alpha1.UpdatePoolStatus) (twice [
 		switch {
 		case rolloutfacts.MarkOf(n) != nil:
 			st.Updating++
-		case l.Target != "" && n.Status.NodeInfo.KubeletVersion == l.Target:
+		case l.Target != "" && rolloutfacts.Kubelet(n, l.Reports[i]) == l.Target:
 			st.Updated++
 		}
 	}

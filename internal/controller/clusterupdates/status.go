@@ -239,7 +239,7 @@ func (r *Reconciler) writePools(ctx context.Context, w *rolloutSnapshot) error {
 	if !r.slow.TakeDue("pools", len(w.nodes), w.now) {
 		return nil
 	}
-	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, PoolsOf: r.poolIndex.poolsByNode(w), Target: w.target()})
+	return writePoolStatuses(ctx, r.Client, poolCounter{Now: w.now, Pools: w.pools, Nodes: w.nodes, Reports: w.reports, PoolsOf: r.poolIndex.poolsByNode(w), Target: w.target()})
 }
 
 // target returns the Kubernetes version of the update that moves nodes, or else of the last

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/pipeline/rollout"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
@@ -25,10 +26,20 @@ func RunsControlPlane(n *corev1.Node, nu *v1alpha1.NodeUpdate) bool {
 	return ControlPlane(n) || nu != nil && nu.Status.Observed != nil && nu.Status.Observed.ControlPlane != ""
 }
 
+// Kubelet returns the version that a node runs: what its kubelet reports, or the release that
+// its agent observed where the kubelet does not report the build. nu may be nil.
+func Kubelet(n *corev1.Node, nu *v1alpha1.NodeUpdate) string {
+	reported := n.Status.NodeInfo.KubeletVersion
+	if nu == nil || nu.Status.Observed == nil {
+		return reported
+	}
+	return distribution.Release(reported, nu.Status.Observed.KubeletVersion)
+}
+
 // FitNode converts what decides whether a bundle fits a node. nu may be nil.
 func FitNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) updateplan.FitNode {
 	info := &n.Status.NodeInfo
-	f := updateplan.FitNode{Name: n.Name, Kubelet: info.KubeletVersion}
+	f := updateplan.FitNode{Name: n.Name, Kubelet: Kubelet(n, nu)}
 	if info.OperatingSystem != "" {
 		f.Platform = info.OperatingSystem + "/" + info.Architecture
 	}

@@ -53,8 +53,12 @@ func ReceiptFacts(u *v1alpha1.ClusterUpdate, plan *model.Plan, nodes []corev1.No
 	if plan != nil {
 		addPlan(&f, plan)
 	}
+	reports := map[string]*v1alpha1.NodeUpdate{}
+	for i := range nus {
+		reports[nus[i].Name] = &nus[i]
+	}
 	for i := range nodes {
-		f.Kubelets = append(f.Kubelets, nodes[i].Status.NodeInfo.KubeletVersion)
+		f.Kubelets = append(f.Kubelets, Kubelet(&nodes[i], reports[nodes[i].Name]))
 	}
 	f.Failed = failedNodes(u, nus)
 	return f

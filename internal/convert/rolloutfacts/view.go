@@ -66,7 +66,7 @@ func Blockers(bs []v1alpha1.Blocker) []explain.Blocker {
 }
 
 func statusNode(n *corev1.Node, nu *v1alpha1.NodeUpdate) explain.Node {
-	out := explain.Node{Name: n.Name, Role: model.RoleWorker, Kubelet: n.Status.NodeInfo.KubeletVersion, Unschedulable: n.Spec.Unschedulable, Phase: "NoAgent"}
+	out := explain.Node{Name: n.Name, Role: model.RoleWorker, Kubelet: Kubelet(n, nu), Unschedulable: n.Spec.Unschedulable, Phase: "NoAgent"}
 	if _, ok := n.Labels["node-role.kubernetes.io/control-plane"]; ok {
 		out.Role = model.RoleControlPlane
 	}

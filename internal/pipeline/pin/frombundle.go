@@ -11,7 +11,7 @@ import (
 // nodePayloads are the files of a bundle that every node keeps for its updaters,
 // and the manifests and the stream of boot images, which the controller reads from
 // any of them.
-var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources, bundle.PayloadBootImages, distribution.K3s, distribution.RKE2}, bundle.Programs()...)
+var nodePayloads = append([]string{bundle.PayloadKubeadm, bundle.PayloadKubectl, bundle.PayloadKubelet, bundle.PayloadRefitAgent, bundle.PayloadCNIPlugins, bundle.PayloadResources, bundle.PayloadBootImages, distribution.K3s, distribution.RKE2, distribution.K0s}, bundle.Programs()...)
 
 // Needs is what of a node decides which parts of a bundle it holds.
 type Needs struct {

@@ -47,6 +47,7 @@ func makeHop(in Input) Outcome {
 	}
 	out.Blockers = append(out.Blockers, unknownNodes(&in)...)
 	p.checkSkewAtEnd()
+	p.checkServers()
 	p.setWaves()
 	p.notes()
 	p.datastoreNotes()

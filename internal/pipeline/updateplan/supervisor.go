@@ -1,6 +1,9 @@
 package updateplan
 
 import (
+	"fmt"
+	"strconv"
+
 	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -29,7 +32,7 @@ func isSupervised(q Question) bool {
 	return ok
 }
 
-// supervisorUpdater replaces the one program of a k3s or RKE2 node: kubelet, its
+// supervisorUpdater replaces the one program of a k3s, RKE2 or k0s node: kubelet, its
 // configuration and the control plane change together. A restart of the unit keeps
 // containers. A kubelet of another minor version may start them anew, so its node is drained.
 func supervisorUpdater() Updater {
@@ -43,7 +46,7 @@ func supervisorUpdater() Updater {
 			return *c
 		}
 		store := q.Node.Current[model.FieldDatastore]
-		if c := otherDatastore(q, mine, store); c != nil {
+		if c := otherDatastore(q, mine, row, store); c != nil {
 			return *c
 		}
 		s := model.Step{ID: "supervisor", Verb: "swap", From: q.Node.Kubelet, To: mine[0].To, Disruption: model.DisruptionRestart, Changes: mine, DeadlineSeconds: deadlineSupervisor}
@@ -58,7 +61,7 @@ func supervisorUpdater() Updater {
 }
 
 // otherDatastore refuses a server of whose datastore refit saves no snapshot, nil if it does.
-func otherDatastore(q Question, mine []model.Change, store string) *Claim {
+func otherDatastore(q Question, mine []model.Change, row distribution.Row, store string) *Claim {
 	var c Claim
 	switch {
 	case !q.Node.ControlPlane || store == model.DatastoreEtcd:
@@ -67,12 +70,38 @@ func otherDatastore(q Question, mine []model.Change, store string) *Claim {
 		return nil
 	case store == model.DatastoreSQLite:
 		c = refuseChanges(mine, "its datastore is a file of SQLite, which one server alone can use, and the cluster has several",
-			"remove the servers that are none, or the file server/db/state.db that an earlier datastore left")
+			"remove the servers that are none, or the file "+row.SQLite+" that an earlier datastore left")
 	default:
 		c = refuseChanges(mine, "refit saves a snapshot before it updates a server, and this one has neither embedded etcd nor SQLite",
 			"update its servers with the distribution's own tool, or move the datastore to embedded etcd; wait if the agent has just started")
 	}
 	return &c
+}
+
+// checkServers refuses a cluster of which some servers are no nodes: refit updates nodes only,
+// and the kubelets of the others would be newer than an API server.
+func (p *planner) checkServers() {
+	row, _ := distribution.ByName(distribution.SplitVersion(p.in.Target.Kubernetes).Distribution)
+	if !row.WorkersOnly || len(p.out.Plan.Nodes) == 0 {
+		return
+	}
+	nodes, most := controlPlanes(p.in), 0
+	for i := range p.in.Nodes {
+		if n, err := strconv.Atoi(p.in.Nodes[i].Current[model.FieldServers]); err == nil {
+			most = max(most, n)
+		}
+	}
+	b := model.Blocker{Reason: reasonNoUpdater,
+		Fix: "update this cluster with the tool of " + row.Title + ", or make its controllers nodes: start them with --enable-worker"}
+	switch {
+	case nodes == 0:
+		b.Message = "no controller of " + row.Title + " is a node: refit updates nodes only, and workers must not be newer than their API server"
+	case most > nodes:
+		b.Message = fmt.Sprintf("%s has %d controllers, and %d of them are nodes: refit updates nodes only, and workers must not be newer than any API server", row.Title, most, nodes)
+	default:
+		return
+	}
+	p.out.Blockers = append(p.out.Blockers, b)
 }
 
 // datastoreNotes says of a server with SQLite what its move, and an undo, mean.

@@ -52,7 +52,7 @@ func TestAnotherBuildOfARelease(t *testing.T) {
 	}
 }
 
-// A server of k3s without etcd, k0s, EKS and other distributions than the node's are refused,
+// A server of k3s without etcd, k0s without its build, EKS and other distributions than the node's are refused,
 // and never called the same version.
 func TestOtherDistributionsAreRefused(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestOtherDistributionsAreRefused(t *testing.T) {
 		says      string
 		downgrade bool
 	}{
-		"k0s":                       {from: "v1.35.4+k0s", to: "v1.35.4+k0s.1", says: "it runs k0s"},
+		"k0s":                       {from: "v1.35.4+k0s", to: "v1.35.4+k0s.1", says: "its agent has not reported it yet"},
 		"EKS":                       {from: "v1.35.4-eks-0a1b2c3", to: "v1.36.0", says: "it runs EKS Hybrid Nodes"},
 		"k3s to plain Kubernetes":   {from: "v1.35.4+k3s1", to: "v1.35.4", says: "another distribution, kubeadm"},
 		"plain Kubernetes to RKE2":  {from: "v1.35.4", to: "v1.35.4+rke2r1", says: "another distribution, RKE2"},
@@ -95,7 +95,7 @@ func TestOtherDistributionsAreRefused(t *testing.T) {
 	}
 }
 
-// k3s and RKE2 move by the updater supervisor: a build restarts nodes, a minor version drains
+// k3s, RKE2 and k0s move by the updater supervisor: a build restarts nodes, a minor version drains
 // them. Servers need etcd or SQLite, of which a snapshot is saved first.
 func TestSupervisorSteps(t *testing.T) {
 	t.Parallel()
@@ -112,6 +112,9 @@ func TestSupervisorSteps(t *testing.T) {
 		"an unknown datastore":  {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", payload: "k3s", refused: "neither embedded etcd nor SQLite"},
 		"a build with SQLite":   {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreSQLite, payload: "k3s", disruption: model.DisruptionRestart},
 		"a minor with SQLite":   {from: "v1.35.4+k3s1", to: "v1.36.0+k3s1", store: model.DatastoreSQLite, payload: "k3s", disruption: model.DisruptionDrain},
+		"another build of k0s":  {from: "v1.35.4+k0s.0", to: "v1.35.4+k0s.1", store: model.DatastoreEtcd, payload: "k0s", disruption: model.DisruptionRestart},
+		"a minor of k0s":        {from: "v1.35.4+k0s.1", to: "v1.36.0+k0s.0", store: model.DatastoreEtcd, payload: "k0s", disruption: model.DisruptionDrain, final: true},
+		"a single k0s":          {from: "v1.35.4+k0s.1", to: "v1.36.0+k0s.0", store: model.DatastoreSQLite, payload: "k0s", disruption: model.DisruptionDrain},
 		"without the program":   {from: "v1.35.4+k3s1", to: "v1.35.4+k3s2", store: model.DatastoreEtcd, payload: "kubelet", disruption: model.DisruptionRestart, refused: "brings no k3s"},
 	} {
 		server := cp("n1", c.from)
@@ -133,6 +136,36 @@ func TestSupervisorSteps(t *testing.T) {
 					t.Errorf("%s: %s: %+v", name, n.Node, s)
 				}
 			}
+		}
+	}
+}
+
+// Controllers of k0s that are no nodes have no agent: the plan names them, and moves nothing.
+func TestControllersOfK0sThatAreNoNodes(t *testing.T) {
+	t.Parallel()
+	server := func(members string) Node {
+		n := cp("n1", "v1.35.4+k0s.0")
+		n.Current = Fields{model.FieldDatastore: model.DatastoreEtcd, model.FieldServers: members}
+		return n
+	}
+	agent := worker("n2", "v1.35.4+k0s.0")
+	for name, c := range map[string]struct {
+		nodes []Node
+		to    string
+		says  string
+	}{
+		"all are nodes":       {[]Node{server("1"), agent}, "v1.35.4+k0s.1", ""},
+		"not yet counted":     {[]Node{server(""), agent}, "v1.35.4+k0s.1", ""},
+		"one of three":        {[]Node{server("3"), agent}, "v1.35.4+k0s.1", "k0s has 3 controllers, and 1 of them are nodes"},
+		"none":                {[]Node{agent}, "v1.35.4+k0s.1", "no controller of k0s is a node"},
+		"nothing to do":       {[]Node{worker("n2", "v1.35.4+k0s.1")}, "v1.35.4+k0s.1", ""},
+		"another that is one": {[]Node{worker("n2", "v1.35.4+k3s1")}, "v1.35.4+k3s2", ""},
+	} {
+		o := Make(input(func(in *Input) {
+			in.Target.Kubernetes, in.KubeadmVersion, in.Payloads = c.to, "", []Payload{{Name: "k0s"}, {Name: "k3s"}}
+		}, c.nodes...))
+		if got := tell(o); (c.says == "") != (len(o.Blockers) == 0) || !strings.Contains(got, c.says) {
+			t.Errorf("%s: want %q: %s", name, c.says, got)
 		}
 	}
 }

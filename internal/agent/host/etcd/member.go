@@ -150,6 +150,18 @@ func peerOf(fs []field) peer {
 	return p
 }
 
+// Members is how many members the cluster has, without those that only learn.
+func (m Member) Members(ctx context.Context) (int, error) {
+	_, all, err := m.peers(ctx)
+	n := 0
+	for _, p := range all {
+		if !p.learner {
+			n++
+		}
+	}
+	return n, err
+}
+
 // Unsafe says why this member must not be restarted now: the others would have
 // no quorum, or, of two, the other is not well and would not come back to one.
 func (m Member) Unsafe(ctx context.Context) ([]string, error) {

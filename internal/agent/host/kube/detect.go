@@ -340,7 +340,7 @@ func (r *rootReader) unit(f distribution.Found) []string {
 // settings returns the texts that set more than the unit: environments and configurations.
 func (r *rootReader) settings(f distribution.Found, l distribution.Layout) []string {
 	name := strings.TrimSuffix(f.Unit, ".service")
-	texts := []string{r.read(l.Places.Config)}
+	texts := []string{r.read(l.Places.Config), r.read(f.Row.RunningConfig)}
 	for _, at := range []string{"/etc/default/" + name, "/etc/sysconfig/" + name, f.UnitFile + ".env", strings.TrimSuffix(f.UnitFile, ".service") + ".env"} {
 		texts = append(texts, r.read(at))
 	}

@@ -13,7 +13,7 @@
 // the files were written, is healthy, and reports the values itself where it answers
 // /configz.
 //
-// Supervisor replaces the one program of a k3s or RKE2 node in the same way, as the kubelet
+// Supervisor replaces the one program of a k3s, RKE2 or k0s node in the same way, as the kubelet
 // there is a part of it. A server's program changes only after the distribution has saved,
 // and refit verified, a snapshot of etcd. Such a server is not returned over a minor version.
 // A server with SQLite is stopped for the swap: refit copies the database meanwhile, and an

@@ -16,14 +16,18 @@ import (
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // SupervisorHost is a node on which one program starts container runtime, kubelet and the
 // rest: Host is about that program and its unit, not about the kubelet alone.
 type SupervisorHost interface {
 	Host
-	// SnapshotCommand saves a snapshot of etcd into a directory; nil on nodes without etcd.
+	// SnapshotCommand saves a snapshot of etcd into a directory; nil on nodes without etcd,
+	// and where the distribution has no such command.
 	SnapshotCommand(dir string) []string
+	// Etcd is the member of this node where refit saves the snapshot itself, else nil.
+	Etcd() Etcd
 	// SQLite is the path of a server's database, "" on nodes without one.
 	SQLite() string
 	// Stop stops the unit and the process that has the database open. Containers continue.
@@ -34,7 +38,14 @@ type SupervisorHost interface {
 	DetachedRuns(ctx context.Context, unit string) (bool, error)
 }
 
-// Supervisor is the step "supervisor": it replaces the one program of a k3s or RKE2 node as
+// Etcd is the etcd member of a node.
+type Etcd interface {
+	Size(ctx context.Context) (int64, error)
+	// Snapshot writes the whole state, and compares it with etcd's own checksum.
+	Snapshot(ctx context.Context, w io.Writer) error
+}
+
+// Supervisor is the step "supervisor": it replaces the one program of a k3s, RKE2 or k0s node as
 // Updater replaces a kubelet. On servers it first saves a snapshot of etcd, or a copy of the
 // database of SQLite.
 type Supervisor struct {
@@ -42,7 +53,7 @@ type Supervisor struct {
 	host SupervisorHost
 }
 
-// NewSupervisor makes the updater. payload is the name of the program: k3s or rke2.
+// NewSupervisor makes the updater. payload is the name of the program: k3s, rke2 or k0s.
 func NewSupervisor(h SupervisorHost, payload string) *Supervisor {
 	return &Supervisor{Updater: &Updater{host: h, now: time.Now, payload: payload, what: payload}, host: h}
 }
@@ -58,6 +69,9 @@ func (u *Supervisor) Update(ctx context.Context, t updaters.Task) (updaters.Resu
 	if r, ok, err := u.saveSnapshot(ctx, t); !ok || err != nil {
 		return r, err
 	}
+	if st, err := os.Stat(snapshotMarker(t)); err == nil && st.ModTime().After(t.Started) {
+		t.Started = st.ModTime() // the program is not late because its snapshot was large
+	}
 	return u.Updater.Update(ctx, t)
 }
 
@@ -65,7 +79,7 @@ func (u *Supervisor) Update(ctx context.Context, t updaters.Task) (updaters.Resu
 // old API server may not read the objects that the newer one stored. SQLite has one server,
 // whose database is restored with the program.
 func (u *Supervisor) Undo(ctx context.Context, t updaters.Task) (updaters.Result, error) {
-	if u.host.SnapshotCommand(t.Rollback) != nil && minorOf(t.Step.From) != minorOf(t.Step.To) {
+	if u.hasEtcd(t) && minorOf(t.Step.From) != minorOf(t.Step.To) {
 		return updaters.Result{}, fmt.Errorf("an older minor version may not read the objects in etcd; the snapshot is in %s: %w", snapshotDir(t), updaters.ErrNotReversible)
 	}
 	if db := u.host.SQLite(); db != "" && minorOf(t.Step.From) != minorOf(t.Step.To) {
@@ -74,6 +88,13 @@ func (u *Supervisor) Undo(ctx context.Context, t updaters.Task) (updaters.Result
 		}
 	}
 	return u.Updater.Undo(ctx, t)
+}
+
+// snapshotMarker is written when the snapshot is verified.
+func snapshotMarker(t updaters.Task) string { return filepath.Join(t.Dir, t.Step.ID+".snapshot") }
+
+func (u *Supervisor) hasEtcd(t updaters.Task) bool {
+	return u.host.Etcd() != nil || u.host.SnapshotCommand(t.Rollback) != nil
 }
 
 // minorOf v1.35.4+k3s1 is v1.35.
@@ -89,8 +110,8 @@ func snapshotDir(t updaters.Task) string { return filepath.Join(t.Rollback, "etc
 // place already.
 func (u *Supervisor) saveSnapshot(ctx context.Context, t updaters.Task) (r updaters.Result, ok bool, err error) {
 	command := u.host.SnapshotCommand(snapshotDir(t))
-	marker := filepath.Join(t.Dir, t.Step.ID+".snapshot")
-	if _, err := os.Stat(marker); command == nil || err == nil {
+	marker := snapshotMarker(t)
+	if _, err := os.Stat(marker); !u.hasEtcd(t) || err == nil {
 		return r, true, nil
 	}
 	path, err := u.host.Kubelet(ctx)
@@ -99,6 +120,9 @@ func (u *Supervisor) saveSnapshot(ctx context.Context, t updaters.Task) (r updat
 	}
 	if placed, err := u.placed(t, path); placed || err != nil {
 		return r, placed, err
+	}
+	if e := u.host.Etcd(); e != nil {
+		return u.copyEtcd(ctx, t, e, marker)
 	}
 	unit := "refit-snapshot-" + t.Step.ID + ".service"
 	runs, err := u.host.DetachedRuns(ctx, unit)
@@ -114,6 +138,57 @@ func (u *Supervisor) saveSnapshot(ctx context.Context, t updaters.Task) (r updat
 		return u.startSnapshot(ctx, t, unit, files, command)
 	}
 	return u.checkSnapshot(t, end, files, marker)
+}
+
+// copyEtcd saves a snapshot through the API of etcd. A file with its final name is whole.
+func (u *Supervisor) copyEtcd(ctx context.Context, t updaters.Task, e Etcd, marker string) (r updaters.Result, ok bool, err error) {
+	dir := snapshotDir(t)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(t.Dir, 0o700)); err != nil {
+		return r, false, err
+	}
+	size, err := e.Size(ctx)
+	if err != nil {
+		return r, false, err
+	}
+	room, err := fsutil.RoomAt(dir)
+	if err != nil {
+		return r, false, err
+	}
+	if need := model.EtcdSnapshotSpace(size); room.Free < need {
+		return updaters.Fail(v1alpha1.ReasonInsufficientSpace, "a snapshot of etcd needs %d bytes in %s, %d are free; nothing was changed", need, dir, room.Free), false, nil
+	}
+	path := filepath.Join(dir, "etcd-snapshot.db")
+	if err := writeEtcd(ctx, e, path); err != nil {
+		return r, false, err
+	}
+	failpoint.Here(failpoint.EtcdSnapshot)
+	name, err := verifiedSnapshot(dir)
+	if err != nil {
+		return updaters.Fail(v1alpha1.ReasonStepFailed, "the snapshot of etcd is not usable, nothing was changed: %v", err), false, nil
+	}
+	return r, true, fsutil.WriteFile(marker, []byte(name), 0o600)
+}
+
+func writeEtcd(ctx context.Context, e Etcd, path string) error {
+	temporary := path + "~"
+	defer os.Remove(temporary) // a no-op after the rename
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		err = e.Snapshot(ctx, f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot of etcd: %w", err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("snapshot of etcd: %w", err)
+	}
+	return fsutil.SyncDir(filepath.Dir(path))
 }
 
 // checkSnapshot verifies what the command saved.

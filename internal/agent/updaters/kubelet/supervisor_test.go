@@ -3,6 +3,8 @@ package kubelet
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
@@ -31,10 +34,42 @@ type simServer struct {
 	// db is the path of its database of SQLite, "" with etcd.
 	db    string
 	stops int
+	// etcd is the member of a server of k0s.
+	etcd *simEtcd
+}
+
+// simEtcd is a member that may end its snapshot early.
+type simEtcd struct {
+	node *simServer
+	torn bool
+	size int64
+}
+
+func (e *simEtcd) Size(context.Context) (int64, error) { return e.size, nil }
+
+func (e *simEtcd) Snapshot(_ context.Context, w io.Writer) error {
+	e.node.saves++
+	e.node.replacedEarly = e.node.replacedEarly || e.node.file() != e.node.running
+	sum := sha256.Sum256([]byte("objects"))
+	if _, err := w.Write([]byte("objects")); err != nil {
+		return err
+	}
+	if e.torn {
+		return errors.New("etcd's snapshot was cut off")
+	}
+	_, err := w.Write(sum[:])
+	return err
+}
+
+func (n *simServer) Etcd() Etcd {
+	if n.etcd == nil {
+		return nil
+	}
+	return n.etcd
 }
 
 func (n *simServer) SnapshotCommand(dir string) []string {
-	if !n.server || n.db != "" {
+	if !n.server || n.db != "" || n.etcd != nil {
 		return nil
 	}
 	return []string{"k3s", "etcd-snapshot", "save", "--dir", dir}
@@ -93,6 +128,9 @@ func newServer(t *testing.T, store, from, to string) (*updatertest.Fixture, *sim
 	if err != nil {
 		t.Fatal(err)
 	}
+	if store == model.DatastoreEtcd && distribution.SplitVersion(from).Distribution == distribution.K0s {
+		n.etcd = &simEtcd{node: n}
+	}
 	if store == model.DatastoreSQLite {
 		n.db = filepath.Join(dir, "db", "state.db")
 		n.writeDB(minorOf(from), 1)
@@ -101,14 +139,14 @@ func newServer(t *testing.T, store, from, to string) (*updatertest.Fixture, *sim
 	planned := plannedSupervisor(t, store, from, to)
 	return &updatertest.Fixture{
 		Make: func() updaters.Updater {
-			u := NewSupervisor(n, "k3s")
+			u := NewSupervisor(n, distribution.SplitVersion(from).Distribution)
 			u.now = func() time.Time { return now }
 			return u
 		},
 		Task: updaters.Task{UID: "u", Attempt: 1, Step: v1alpha1.UpdateStep{ID: "supervisor", Updater: "supervisor", Verb: "swap", From: from, To: to},
 			Started: now, Dir: filepath.Join(dir, "runs"), Rollback: filepath.Join(dir, "rollback"),
 			Payload: func(name string) (updaters.Payload, error) {
-				if name != "k3s" {
+				if name != distribution.SplitVersion(from).Distribution {
 					return updaters.Payload{}, updaters.ErrNoPayload
 				}
 				return updaters.Payload{Path: payload, Digest: digest}, nil
@@ -148,6 +186,9 @@ func TestSupervisorConformance(t *testing.T) {
 		"server over a build":         supervisorFixture(true, "v1.35.4+k3s1", "v1.35.4+k3s2"),
 		"server over a minor version": supervisorFixture(true, "v1.35.4+k3s1", "v1.36.3+k3s1"),
 		"agent over a minor version":  supervisorFixture(false, "v1.35.4+k3s1", "v1.36.3+k3s1"),
+		"k0s over a build":            supervisorFixture(true, "v1.35.4+k0s.0", "v1.35.4+k0s.1"),
+		"k0s over a minor version":    supervisorFixture(true, "v1.35.4+k0s.1", "v1.36.3+k0s.0"),
+		"worker of k0s":               supervisorFixture(false, "v1.35.4+k0s.1", "v1.36.3+k0s.0"),
 		"SQLite over a build":         sqliteFixture("v1.35.4+k3s1", "v1.35.4+k3s2"),
 		"SQLite over a minor version": sqliteFixture("v1.35.4+k3s1", "v1.36.3+k3s1"),
 	} {
@@ -184,5 +225,37 @@ func TestAServerSavesASnapshotFirst(t *testing.T) {
 		if c.want == "" && !last.Done || c.want != "" && (!last.Failed || !strings.Contains(last.Message, c.want) || f.State() != f.From) {
 			t.Errorf("%s: %+v at %s", name, last, f.State())
 		}
+	}
+}
+
+// refit saves the snapshot of k0s itself: without a whole one, or room for it, the program
+// stays.
+func TestASnapshotThroughEtcdComesFirst(t *testing.T) {
+	f, n := newSupervisor(t, true, "v1.35.4+k0s.0", "v1.35.4+k0s.1")
+	u, path := f.Make(), filepath.Join(f.Task.Rollback, "etcd-snapshot", "etcd-snapshot.db")
+	n.etcd.torn = true
+	if r, err := u.Update(t.Context(), f.Task); err == nil || n.file() != f.From || r.Done {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) > 0 {
+		t.Errorf("a torn snapshot is left: %v", entries)
+	}
+	n.etcd.torn, n.etcd.size = false, 1<<60
+	if r, err := u.Update(t.Context(), f.Task); err != nil || !r.Failed || r.Reason != v1alpha1.ReasonInsufficientSpace || n.file() != f.From {
+		t.Fatalf("%+v %v", r, err)
+	}
+	n.etcd.size = 100
+	for range 60 {
+		r, err := u.Update(t.Context(), f.Task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Done {
+			break
+		}
+		f.Tick()
+	}
+	if err := verifySnapshot(path); err != nil || n.saves != 2 || n.replacedEarly || f.State() != f.To {
+		t.Errorf("%v, %d snapshots, program replaced before: %v, %s", err, n.saves, n.replacedEarly, f.State())
 	}
 }
