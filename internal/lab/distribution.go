@@ -15,7 +15,7 @@ import (
 )
 
 // linkLookAlike collects the programs of a look-alike's nodes: it alone, and the names that
-// the installers of the distributions link to it.
+// the installers of k3s and RKE2 link to it. The lab uses them on nodes of k0s, too.
 func linkLookAlike(dir string, l *components.LookAlike) error {
 	name := distribution.SplitVersion(l.Version).Distribution
 	to := filepath.Join(dir, name, "local/bin")
@@ -51,6 +51,38 @@ ExecStart=/usr/local/bin/%[1]s %[2]s
 WantedBy=multi-user.target
 `
 
+// k0sUnit is the text that k0s install writes: systemd does not wait until it is ready.
+const k0sUnit = `[Unit]
+Description=%[1]s %[2]s (look-alike of refit's lab)
+ConditionFileIsExecutable=/usr/local/bin/%[1]s
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+StartLimitInterval=5
+StartLimitBurst=10
+ExecStart=/usr/local/bin/%[1]s %[2]s
+RestartSec=10
+Delegate=yes
+KillMode=process
+LimitCORE=infinity
+TasksMax=infinity
+TimeoutStartSec=0
+LimitNOFILE=999999
+Restart=always
+
+[Install]
+WantedBy=multi-user.target
+`
+
+// unitOf returns the unit's text for a role, server or agent.
+func unitOf(row distribution.Row, role string) []byte {
+	if row.Name != distribution.K0s {
+		return fmt.Appendf(nil, lookAlikeUnit, row.Name, role)
+	}
+	return fmt.Appendf(nil, k0sUnit, row.Name, map[string]string{"server": "controller --enable-worker", "agent": "worker"}[role])
+}
+
 // startDistribution makes the cluster of a look-alike: images in the directory from which it
 // imports them, its configuration, its unit.
 func (l *Lab) startDistribution(ctx context.Context, datastore string, p parts, say func(string, ...any)) error {
@@ -79,7 +111,7 @@ func (l *Lab) startDistribution(ctx context.Context, datastore string, p parts, 
 		if err := l.WriteFile(ctx, node, row.Places.Config, []byte(config), 0o600); err != nil {
 			return err
 		}
-		if err := l.WriteFile(ctx, node, "/etc/systemd/system/"+unit, fmt.Appendf(nil, lookAlikeUnit, row.Name, role), 0o644); err != nil {
+		if err := l.WriteFile(ctx, node, "/etc/systemd/system/"+unit, unitOf(row, role), 0o644); err != nil {
 			return err
 		}
 	}
@@ -97,7 +129,7 @@ func (l *Lab) startUnits(ctx context.Context, row distribution.Row, say func(str
 		return err
 	}
 	say("the server runs")
-	admin, err := l.Output(ctx, nodeName(1), "cat", row.Places.AdminConfig)
+	admin, err := l.Output(ctx, nodeName(1), "sh", "-c", `until test -s "$0"; do sleep 0.5; done; cat "$0"`, row.Places.AdminConfig)
 	if err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func (o *Options) checkRuntime() error {
 }
 
 // firstBuilds of a release, by distribution.
-var firstBuilds = map[string]string{distribution.K3s: "+k3s1", distribution.RKE2: "+rke2r1"}
+var firstBuilds = map[string]string{distribution.K3s: "+k3s1", distribution.RKE2: "+rke2r1", distribution.K0s: "+k0s.0"}
 
 func (o *Options) checkDistribution() error {
 	build := distribution.SplitVersion(o.Version)
@@ -210,7 +210,7 @@ func (o *Options) checkDatastore() error {
 	case !slices.Contains(Datastores, o.Datastore):
 		return fmt.Errorf("datastore %q: this lab knows %s", o.Datastore, strings.Join(Datastores, ", "))
 	case o.Distribution == "" || o.Datastore == DatastoreSQLite && o.Distribution != distribution.K3s:
-		return fmt.Errorf("datastore %s: the look-alike of k3s has sqlite and etcd, that of rke2 etcd, and kubeadm's nodes have no choice", o.Datastore)
+		return fmt.Errorf("datastore %s: the look-alike of k3s has sqlite and etcd, those of rke2 and k0s etcd, and kubeadm's nodes have no choice", o.Datastore)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 var lookAlikes = []struct{ name, from, to string }{
 	{distribution.K3s, from + "+k3s1", to + "+k3s1"},
 	{distribution.RKE2, from + "+rke2r1", to + "+rke2r1"},
+	{distribution.K0s, from + "+k0s.0", to + "+k0s.0"},
 }
 
 // heldNode is what results/lookalike-hold-*.json keeps of a node.
@@ -31,7 +32,7 @@ type heldNode struct {
 	Pinned   int             `json:"pinned"`
 }
 
-// TestLookAlikeHold runs on nodes of the lab's look-alikes of k3s and RKE2: real kubelets and
+// TestLookAlikeHold runs on nodes of the lab's look-alikes of k3s, RKE2 and k0s: real kubelets and
 // containerd at the places of these distributions. The agents have no setting. They detect
 // the distribution, load and pin the images of a release, and load an image again that was
 // removed. A restart of the unit interrupts no container.
@@ -41,7 +42,7 @@ func TestLookAlikeHold(t *testing.T) {
 	}
 	for _, d := range lookAlikes {
 		t.Run(d.name, func(t *testing.T) {
-			s := prepared(t, scenario.Options{Name: "hold-" + d.name, Distribution: d.name, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"})
+			s := prepared(t, scenario.Options{Name: d.name + "-hold", Distribution: d.name, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"})
 			result := map[string]*heldNode{}
 			var healed float64
 			keepResult(t, "lookalike-hold-"+d.name+".json", func() any {
@@ -135,7 +136,7 @@ type distributionMove struct {
 	Seconds               float64 `json:"seconds"`
 }
 
-// TestLookAlikeUpdate moves three nodes of the lab's look-alikes of k3s and RKE2 to another
+// TestLookAlikeUpdate moves three nodes of the lab's look-alikes of k3s, RKE2 and k0s to another
 // build of their release, which keeps all containers, and then over a minor version. The
 // server saves a snapshot of etcd first. No node asks for a registry, and no pod waits for an
 // image.
@@ -145,7 +146,7 @@ func TestLookAlikeUpdate(t *testing.T) {
 	}
 	for _, d := range lookAlikes {
 		t.Run(d.name, func(t *testing.T) {
-			s := prepared(t, scenario.Options{Name: "move-" + d.name, Distribution: d.name, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"})
+			s := prepared(t, scenario.Options{Name: d.name + "-move", Distribution: d.name, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"})
 			var moves []*distributionMove
 			keepResult(t, "lookalike-update-"+d.name+".json", func() any {
 				return map[string]any{"distribution": "look-alike of " + d.name, "from": d.from, "moves": moves, "steps": played[t.Name()]}
@@ -164,7 +165,10 @@ func TestLookAlikeUpdate(t *testing.T) {
 }
 
 // nextBuild of v1.35.4+k3s1 is v1.35.4+k3s2.
-func nextBuild(version string) string { return strings.TrimSuffix(version, "1") + "2" }
+func nextBuild(version string) string {
+	last := len(version) - 1
+	return version[:last] + string(version[last]+1)
+}
 
 func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool) *distributionMove {
 	t.Helper()
@@ -212,10 +216,13 @@ func movedTo(t *testing.T, s *scenario.Scenario, n, to, before string) *movedNod
 	t.Helper()
 	version, ready, err := s.Kubelet(t.Context(), n)
 	must(t, err)
-	if version != to || !ready {
-		t.Errorf("node %s runs %s, ready: %v, want %s", n, version, ready, to)
+	nu, err := nodeUpdate(t, s, n)
+	must(t, err)
+	if o := nu.Status.Observed; o == nil || distribution.Release(version, o.KubeletVersion) != to || !ready {
+		t.Errorf("node %s runs %s, ready: %v, want %s; its agent observes %+v", n, version, ready, to, o)
 	}
-	program, err := s.Output(t.Context(), n, s.Distribution, "--version")
+	row, _ := distribution.ByName(s.Distribution)
+	program, err := s.Output(t.Context(), n, append([]string{s.Distribution}, row.VersionArgs...)...)
 	must(t, err)
 	if !strings.Contains(program, to+" ") {
 		t.Errorf("node %s has the program %s", n, program)

@@ -16,7 +16,7 @@ import (
 )
 
 // LookAlikes are the distributions of which the lab has a look-alike.
-var LookAlikes = []string{distribution.K3s, distribution.RKE2}
+var LookAlikes = []string{distribution.K3s, distribution.RKE2, distribution.K0s}
 
 // LookAlike is a program that stands in for a build of a distribution.
 type LookAlike struct {
@@ -32,7 +32,7 @@ type LookAlike struct {
 func ForLookAlike(ctx context.Context, version string, progress Progress) (*LookAlike, error) {
 	b := distribution.SplitVersion(version)
 	if !slices.Contains(LookAlikes, b.Distribution) || b.Number == "" {
-		return nil, fmt.Errorf("version %q: the lab has look-alikes of %v, with versions like v1.35.4+k3s1 and v1.35.4+rke2r1", version, LookAlikes)
+		return nil, fmt.Errorf("version %q: the lab has look-alikes of %v, with versions like v1.35.4+k3s1, v1.35.4+rke2r1 and v1.35.4+k0s.0", version, LookAlikes)
 	}
 	release, err := Release(ctx, b.Release, progress)
 	if err != nil {
@@ -46,7 +46,7 @@ func ForLookAlike(ctx context.Context, version string, progress Progress) (*Look
 	if err != nil {
 		return nil, err
 	}
-	named, err := build(ctx, namedSet(k, version), progress)
+	named, err := build(ctx, namedSet(k, reported(b, version)), progress)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +70,14 @@ func ForLookAlike(ctx context.Context, version string, progress Progress) (*Look
 	}
 	program, err := packParts(ctx, filepath.Join(own, "lookalike"), b.Distribution, parts, progress)
 	return &LookAlike{Version: version, Program: program, Release: release}, err
+}
+
+// reported is the version that kubelet and API server of a build report.
+func reported(b distribution.Build, version string) string {
+	if row, _ := distribution.ByName(b.Distribution); row.ReleaseHidden {
+		return b.Release + "+" + b.Distribution
+	}
+	return version
 }
 
 // addKine adds what k3s alone has.

@@ -56,7 +56,7 @@ func TestLookAlikeUnpacksItsParts(t *testing.T) {
 }
 
 func TestForLookAlikeRefuses(t *testing.T) {
-	for _, version := range []string{"v1.35.4", "v1.35.4+k3s", "v1.35.4+k0s.1", "v1.0.0+k3s1"} {
+	for _, version := range []string{"v1.35.4", "v1.35.4+k3s", "v1.35.4+k0s", "v1.0.0+k3s1"} {
 		if l, err := ForLookAlike(t.Context(), version, nil); err == nil {
 			t.Errorf("%s: %+v", version, l)
 		}

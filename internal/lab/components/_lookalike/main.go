@@ -1,4 +1,4 @@
-// Command lookalike stands in for k3s and RKE2 in the lab. It is none of them: it has none
+// Command lookalike stands in for k3s, RKE2 and k0s in the lab. It is none of them: it has none
 // of their code. Their releases cannot be built here, so the lab has a look-alike with
 // their places, units and failures, made of real parts.
 //
@@ -11,6 +11,8 @@
 // directory. Agents wait while their server is unavailable, and reach the API at a loopback
 // address. Versions have a build. The server of k3s stores in SQLite through kine, unless
 // cluster-init is set.
+//
+// Of k0s it has the words controller and worker, and a kubelet that does not report the build.
 //
 // What differs: parts are processes of their own, also those that k3s has in one process
 // and RKE2 in static pods. Servers answer agents at port 9345 only. There is one server. The
@@ -37,21 +39,11 @@ var (
 
 // Places of the real ones.
 var (
-	data       = dataDirectory()
-	configFile = "/etc/rancher/" + face + "/config.yaml"
-	adminFile  = "/etc/rancher/" + face + "/" + face + ".yaml"
+	at   = layoutOf(face, base)
+	data = at.data
 )
 
-func dataDirectory() string {
-	if base != "" {
-		return base
-	}
-	return "/var/lib/rancher/" + face
-}
-
 const (
-	socket   = "/run/k3s/containerd/containerd.sock"
-	stateDir = "/run/k3s/containerd"
 	pods     = "10.244.0.0/16"
 	services = "10.96.0.0/16"
 	dns      = "10.96.0.10"
@@ -72,6 +64,13 @@ func main() {
 }
 
 func run(name string, args []string) error {
+	if face == "k0s" {
+		if command, ok := k0sCommands[name]; ok {
+			name = command
+		} else if !links[name] {
+			return fmt.Errorf("unknown command %q: use controller, worker, kubectl, ctr or version", name)
+		}
+	}
 	switch name {
 	case "--version":
 		fmt.Printf("%s version %s (look-alike of refit's lab)\n", face, version)
@@ -87,12 +86,16 @@ func run(name string, args []string) error {
 		}
 		return saveSnapshot(args[1:])
 	case "kubectl":
-		return become("kubectl", args, "KUBECONFIG", adminFile)
+		return become("kubectl", args, "KUBECONFIG", at.admin)
 	case "ctr", "crictl":
-		return become("ctr", args, "CONTAINERD_ADDRESS", socket)
+		return become("ctr", args, "CONTAINERD_ADDRESS", at.socket)
 	}
 	return fmt.Errorf("unknown command %q: use server, agent, kubectl, ctr, etcd-snapshot save or --version", name)
 }
+
+// k0sCommands are its words for what k3s and RKE2 call otherwise. It has no command that saves
+// etcd alone.
+var k0sCommands = map[string]string{"controller": "server", "worker": "agent", "version": "--version"}
 
 // executeCopy does as k3s: the process of its unit is a copy below the data directory. That
 // of RKE2 is the program itself.
@@ -122,7 +125,7 @@ func become(part string, args []string, variable, value string) error {
 
 // settings are the keys of the configuration file that the look-alike reads.
 func settings() (map[string]string, error) {
-	text, err := os.ReadFile(configFile)
+	text, err := os.ReadFile(at.config)
 	if err != nil {
 		return nil, err
 	}

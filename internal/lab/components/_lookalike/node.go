@@ -58,7 +58,7 @@ func (f *family) serve(conf map[string]string, server bool) error {
 	var id identity
 	local := "https://127.0.0.1:6443"
 	if server {
-		s := &controlPlane{family: f, conf: conf, tls: data + "/server/tls", cred: data + "/server/cred"}
+		s := &controlPlane{family: f, conf: conf, tls: at.tls, cred: at.cred}
 		if err := s.up(); err != nil {
 			return err
 		}
@@ -148,37 +148,37 @@ func forward(in net.Conn, to string) {
 
 // startNode starts the container runtime, imports images, and then starts the kubelet.
 func (f *family) startNode(conf map[string]string, id identity, local string) error {
-	agent := data + "/agent"
 	files := map[string]string{
-		"etc/containerd/config.toml":          fmt.Sprintf(containerdConfig, agent+"/containerd", stateDir, socket, conf["pause-image"], agent+"/etc/containerd/certs.d"),
-		"etc/kubelet.conf.d/00-defaults.conf": fmt.Sprintf(kubeletConfig, agent+"/client-ca.crt", dns, agent+"/pod-manifests", socket),
-		"kubelet.kubeconfig":                  atServer(id.Kubelet, local),
-		"kubeproxy.kubeconfig":                atServer(id.Proxy, local),
-		"client-ca.crt":                       id.CA,
-		"etc/kube-proxy.yaml":                 fmt.Sprintf(proxyConfig, agent+"/kubeproxy.kubeconfig", conf["node-name"], pods),
-		"pod-manifests/.keep":                 "",
-		"images/.keep":                        "",
-		"etc/containerd/certs.d/.keep":        "",
+		at.containerdConfig:      fmt.Sprintf(containerdConfig, at.containerd, at.state, at.socket, conf["pause-image"], at.registries),
+		at.kubeletConfig:         fmt.Sprintf(kubeletConfig, at.clientCA, dns, at.staticPods, at.socket),
+		at.kubeconfig:            atServer(id.Kubelet, local),
+		at.proxyKubeconfig:       atServer(id.Proxy, local),
+		at.clientCA:              id.CA,
+		at.proxyConfig:           fmt.Sprintf(proxyConfig, at.proxyKubeconfig, conf["node-name"], pods),
+		at.images + "/.keep":     "",
+		at.registries + "/.keep": "",
 	}
-	for name, text := range files {
-		if err := put(filepath.Join(agent, name), text); err != nil {
+	if at.staticPods != "" {
+		files[at.staticPods+"/.keep"] = ""
+	}
+	for path, text := range files {
+		if err := put(path, text); err != nil {
 			return err
 		}
 	}
-	if err := os.MkdirAll(stateDir, 0o711); err != nil {
+	if err := os.MkdirAll(at.state, 0o711); err != nil {
 		return err
 	}
-	f.start("containerd", "--config", agent+"/etc/containerd/config.toml")
+	f.start("containerd", "--config", at.containerdConfig)
 	if err := f.until("containerd", func() error {
-		_, err := f.output("ctr", "--address", socket, "version")
+		_, err := f.output("ctr", "--address", at.socket, "version")
 		return err
 	}); err != nil {
 		return err
 	}
-	f.importImages(agent + "/images")
-	f.start("kubelet", "--kubeconfig="+agent+"/kubelet.kubeconfig", "--config-dir="+agent+"/etc/kubelet.conf.d",
-		"--hostname-override="+conf["node-name"], "--node-ip="+conf["node-ip"])
-	f.start("kube-proxy", "--config="+agent+"/etc/kube-proxy.yaml")
+	f.importImages(at.images)
+	f.start("kubelet", append(at.kubeletFlags, "--kubeconfig="+at.kubeconfig, "--hostname-override="+conf["node-name"], "--node-ip="+conf["node-ip"])...)
+	f.start("kube-proxy", "--config="+at.proxyConfig)
 	return f.until("the kubelet", func() error {
 		resp, err := http.Get("http://127.0.0.1:10248/healthz")
 		if err != nil {
@@ -193,7 +193,7 @@ func (f *family) startNode(conf map[string]string, id identity, local string) er
 func (f *family) importImages(dir string) {
 	archives, _ := filepath.Glob(dir + "/*.tar")
 	for _, a := range archives {
-		if _, err := f.output("ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", "--local", a); err != nil {
+		if _, err := f.output("ctr", "--address", at.socket, "--namespace", "k8s.io", "images", "import", "--local", a); err != nil {
 			fmt.Fprintf(os.Stderr, "image archive passed over: %v\n", err)
 		}
 	}

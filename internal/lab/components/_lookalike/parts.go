@@ -142,7 +142,7 @@ func (f *family) start(part string, args ...string) {
 // output runs a part to its end.
 func (f *family) output(part string, args ...string) (string, error) {
 	cmd := exec.CommandContext(f.ctx, filepath.Join(f.bin, part), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+adminFile)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+at.admin)
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

@@ -31,7 +31,7 @@ type controlPlane struct {
 	tls, cred string
 }
 
-func (s *controlPlane) kubeadmConfig() string { return data + "/server/kubeadm.yaml" }
+func (s *controlPlane) kubeadmConfig() string { return at.kubeadm }
 
 // up starts the control plane and waits until its API server answers.
 func (s *controlPlane) up() error {
@@ -63,7 +63,7 @@ func (s *controlPlane) up() error {
 
 // makeCertificates has kubeadm issue what is missing.
 func (s *controlPlane) makeCertificates() error {
-	text := fmt.Sprintf(kubeadmConfig, s.conf["node-ip"], s.conf["node-name"], socket, release, s.tls, pods, services)
+	text := fmt.Sprintf(kubeadmConfig, s.conf["node-ip"], s.conf["node-name"], at.socket, release, s.tls, pods, services)
 	if err := put(s.kubeadmConfig(), text); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *controlPlane) makeCertificates() error {
 	if err != nil {
 		return err
 	}
-	return put(adminFile, atServer(string(admin), "https://127.0.0.1:6443"))
+	return put(at.admin, atServer(string(admin), "https://127.0.0.1:6443"))
 }
 
 // sqlite reports whether the datastore is a file: as with k3s, unless its configuration makes
@@ -91,7 +91,7 @@ func (s *controlPlane) startDatastore() error {
 		return s.startKine()
 	}
 	peer := "https://" + s.conf["node-ip"] + ":2380"
-	s.start("etcd", "--name="+s.conf["node-name"], "--data-dir="+data+"/server/db/etcd", "--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
+	s.start("etcd", "--name="+s.conf["node-name"], "--data-dir="+at.etcd, "--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster="+s.conf["node-name"]+"="+peer,
 		"--client-cert-auth", "--trusted-ca-file="+s.tls+"/etcd/ca.crt", "--cert-file="+s.tls+"/etcd/server.crt", "--key-file="+s.tls+"/etcd/server.key",
 		"--peer-client-cert-auth", "--peer-trusted-ca-file="+s.tls+"/etcd/ca.crt", "--peer-cert-file="+s.tls+"/etcd/peer.crt", "--peer-key-file="+s.tls+"/etcd/peer.key")
@@ -101,7 +101,7 @@ func (s *controlPlane) startDatastore() error {
 // startKine serves the protocol of etcd from a file, with kine's defaults for file and
 // socket, which are relative to the working directory.
 func (s *controlPlane) startKine() error {
-	if err := os.Chdir(data + "/server"); err != nil {
+	if err := os.Chdir(at.work); err != nil {
 		return err
 	}
 	s.start("kine", "--listen-address="+kineSocket, "--metrics-bind-address=0")
@@ -181,16 +181,15 @@ func (f *family) applyAddons(node string) error {
 	}); err != nil {
 		return err
 	}
-	dns, err := f.output("kubeadm", "init", "phase", "addon", "coredns", "--print-manifest", "--config", data+"/server/kubeadm.yaml")
+	dns, err := f.output("kubeadm", "init", "phase", "addon", "coredns", "--print-manifest", "--config", at.kubeadm)
 	if err != nil {
 		return err
 	}
-	manifests := data + "/server/manifests"
-	if err := put(manifests+"/coredns.yaml", dns); err != nil {
+	if err := put(at.manifests+"/coredns.yaml", dns); err != nil {
 		return err
 	}
 	return f.until("the add-ons", func() error {
-		_, err := f.output("kubectl", "apply", "--filename", manifests)
+		_, err := f.output("kubectl", "apply", "--filename", at.manifests)
 		return err
 	})
 }
@@ -200,7 +199,7 @@ func (f *family) applyAddons(node string) error {
 func saveSnapshot(args []string) error {
 	flags := flag.NewFlagSet("etcd-snapshot save", flag.ContinueOnError)
 	prefix := flags.String("name", "on-demand", "")
-	to := flags.String("dir", data+"/server/db/snapshots", "")
+	to := flags.String("dir", at.work+"/db/snapshots", "")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -209,7 +208,7 @@ func saveSnapshot(args []string) error {
 	} else if sqlite(conf) {
 		return errors.New("etcd datastore disabled")
 	}
-	dir := data + "/server/tls/etcd"
+	dir := at.tls + "/etcd"
 	pair, err := tls.LoadX509KeyPair(dir+"/healthcheck-client.crt", dir+"/healthcheck-client.key")
 	if err != nil {
 		return err
