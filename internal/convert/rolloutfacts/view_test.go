@@ -3,6 +3,8 @@ package rolloutfacts
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
@@ -34,5 +36,23 @@ func TestSteps(t *testing.T) {
 		if done, total := steps(nu); done != c.done || total != c.total {
 			t.Errorf("%s: %d of %d steps, want %d of %d", name, done, total, c.done, c.total)
 		}
+	}
+}
+
+// The release of a node of k0s is what its agent observed, in every view.
+func TestReleaseOfANode(t *testing.T) {
+	t.Parallel()
+	n, nu := node("n1", nil), &v1alpha1.NodeUpdate{}
+	n.Status.NodeInfo.KubeletVersion = "v1.36.3+k0s"
+	nu.Name, nu.Status.Agent = "n1", &v1alpha1.AgentInfo{}
+	for observed, want := range map[string]string{"": "v1.36.3+k0s", "v1.36.3+k0s.2": "v1.36.3+k0s.2"} {
+		nu.Status.Observed = &v1alpha1.Observed{KubeletVersion: observed}
+		receipt := ReceiptFacts(&v1alpha1.ClusterUpdate{}, nil, []corev1.Node{*n}, []v1alpha1.NodeUpdate{*nu}, nil)
+		if Kubelet(n, nu) != want || FitNode(n, nu).Kubelet != want || statusNode(n, nu).Kubelet != want || receipt.Kubelets[0] != want {
+			t.Errorf("observed %q: %s, %s, %s, %v", observed, Kubelet(n, nu), FitNode(n, nu).Kubelet, statusNode(n, nu).Kubelet, receipt.Kubelets)
+		}
+	}
+	if Kubelet(n, nil) != "v1.36.3+k0s" {
+		t.Error("without an agent")
 	}
 }

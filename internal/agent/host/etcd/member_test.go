@@ -101,6 +101,9 @@ func TestQuorumOfARealCluster(t *testing.T) {
 		}
 		return p
 	})
+	if n, err := m.Members(t.Context()); n != 3 || err != nil {
+		t.Errorf("%d members, %v", n, err)
+	}
 	ms[2].kill()
 	waitFor(t, "it is not safe any more", func() string {
 		p, err := unsafe(m)
