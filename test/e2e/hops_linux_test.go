@@ -36,30 +36,18 @@ func TestTwoHops(t *testing.T) {
 	must(t, err)
 	must(t, s.Install(ctx, hop, install))
 	must(t, s.Eject(ctx, s.MediumNode, install))
-	medium := mediumWith(t, s, hop, target)
+	twoHops(t, s, hop, target, from, to, func(what string, value any) { measured(t, what, value) })
+}
 
-	step(t, "one plan has both hops, and every node holds both bundles", func(t *testing.T) {
-		_, err := s.InsertFile(ctx, s.MediumNode, medium)
-		must(t, err)
-		must(t, s.Approve(ctx, hop))
-		must(t, s.Approve(ctx, target))
-		r, err := s.Run(ctx, "plan", "--hop", hop.Digest, "--to", target.Digest, "--wait", "--timeout", "15m")
-		if err != nil || r.Code != 0 {
-			t.Fatalf("plan: exit code %d, %v\n%s%s", r.Code, err, r.Stdout, r.Stderr)
-		}
-		t.Log(r.Stdout)
-		for _, n := range s.Lab.Nodes() {
-			holdsAll(t, s, n, hop)
-			holdsAll(t, s, n, target)
-		}
-		if v := clusterUpdate(t, s); len(v.Spec.Hops) != 1 || len(v.Status.Hops) != 2 || v.Status.PlanDigest == "" {
-			t.Fatalf("%+v %+v", v.Spec, v.Status)
-		}
-	})
+// twoHops moves a cluster from one stick to the bundle hop with a power cut of all nodes, and then to target. between and last
+// are the versions of their kubelets.
+func twoHops(t *testing.T, s *scenario.Scenario, hop, target scenario.Bundle, between, last string, measured func(what string, value any)) {
+	t.Helper()
+	ctx := t.Context()
+	step(t, "one plan has both hops, and every node holds both bundles", func(t *testing.T) { hopsHeld(t, s, hop, target) })
 	began := time.Now()
-	var plan string
+	plan := clusterUpdate(t, s).Status.PlanDigest
 	step(t, "the first hop is done, and the update pauses", func(t *testing.T) {
-		plan = clusterUpdate(t, s).Status.PlanDigest
 		startUpdate(t, s)
 		if r, err := s.Run(ctx, "pause", "--after-hop"); err != nil || r.Code != 0 {
 			t.Fatalf("pause: exit code %d, %v\n%s%s", r.Code, err, r.Stdout, r.Stderr)
@@ -68,23 +56,12 @@ func TestTwoHops(t *testing.T) {
 			v, err := clusterUpdateOf(t, s)
 			return err == nil && v.BetweenHops() && slices.ContainsFunc(v.Status.Blockers, func(b v1alpha1.Blocker) bool { return b.Reason == v1alpha1.ReasonPaused }), fmt.Sprint(v.Status.Phase, v.Status.WaitingFor, err)
 		})
-		allAt(t, s, from)
-		measured(t, "firstHopSeconds", int(time.Since(began).Seconds()))
+		allAt(t, s, between)
+		measured("firstHopSeconds", int(time.Since(began).Seconds()))
 	})
 	step(t, "every node loses power between the hops", func(t *testing.T) {
-		boots := map[string]string{}
-		for _, n := range s.Lab.Nodes() {
-			boots[n] = bootOf(t, s, n)
-		}
-		ended := make(chan error, len(boots))
-		for n := range boots {
-			go func() { ended <- s.Lab.CutPower(ctx, n) }()
-		}
-		for range boots {
-			must(t, <-ended)
-		}
-		allReady(t, s, boots)
-		allAt(t, s, from)
+		allLosePower(t, s)
+		allAt(t, s, between)
 	})
 	step(t, "the second hop ends at the target, with the plan that was approved", func(t *testing.T) {
 		if v := clusterUpdate(t, s); v.Status.PlanDigest != plan || !v.BetweenHops() {
@@ -94,29 +71,74 @@ func TestTwoHops(t *testing.T) {
 		if r, err := s.Run(ctx, "resume"); err != nil || r.Code != 0 {
 			t.Fatalf("resume: exit code %d, %v\n%s%s", r.Code, err, r.Stdout, r.Stderr)
 		}
-		r, err := s.Run(ctx, "status", "--watch", "--timeout", "15m")
-		if err != nil || r.Code != 0 {
-			t.Fatalf("status --watch: exit code %d, %v\n%s", r.Code, err, r.Stdout)
-		}
-		allAt(t, s, to)
-		v := clusterUpdate(t, s)
-		if v.Status.Phase != v1alpha1.PhaseDone || v.Status.PlanDigest != plan {
-			t.Errorf("%+v", v.Status)
-		}
-		for _, h := range v.Status.Hops {
-			if h.StartedAt == nil || h.FinishedAt == nil || !v.Status.StartedAt.Before(h.FinishedAt) {
-				t.Errorf("hop %+v", h)
-			}
-		}
-		measured(t, "secondHopSeconds", int(time.Since(resumed).Seconds()))
+		hopsDone(t, s, plan, last)
+		measured("secondHopSeconds", int(time.Since(resumed).Seconds()))
 	})
 	step(t, "no pod asked for an image, and no packet left the lab", func(t *testing.T) {
 		liveNoPull(t, s, began)
 		noRequestForARegistry(t, s)
 		out, err := s.Outside(ctx)
 		must(t, err)
-		measured(t, "outside", out)
+		measured("outside", out)
 	})
+}
+
+// hopsHeld plans both hops from one stick, and waits until every node holds both bundles.
+func hopsHeld(t *testing.T, s *scenario.Scenario, hop, target scenario.Bundle) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := s.InsertFile(ctx, s.MediumNode, mediumWith(t, s, hop, target))
+	must(t, err)
+	must(t, s.Approve(ctx, hop))
+	must(t, s.Approve(ctx, target))
+	r, err := s.Run(ctx, "plan", "--hop", hop.Digest, "--to", target.Digest, "--wait", "--timeout", "15m")
+	if err != nil || r.Code != 0 {
+		t.Fatalf("plan: exit code %d, %v\n%s%s", r.Code, err, r.Stdout, r.Stderr)
+	}
+	t.Log(r.Stdout)
+	for _, n := range s.Lab.Nodes() {
+		holdsAll(t, s, n, hop)
+		holdsAll(t, s, n, target)
+	}
+	if v := clusterUpdate(t, s); len(v.Spec.Hops) != 1 || len(v.Status.Hops) != 2 || v.Status.PlanDigest == "" {
+		t.Fatalf("%+v %+v", v.Spec, v.Status)
+	}
+}
+
+// allLosePower cuts the power of all nodes at once, and waits until the cluster is back.
+func allLosePower(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	boots := map[string]string{}
+	for _, n := range s.Lab.Nodes() {
+		boots[n] = bootOf(t, s, n)
+	}
+	ended := make(chan error, len(boots))
+	for n := range boots {
+		go func() { ended <- s.Lab.CutPower(t.Context(), n) }()
+	}
+	for range boots {
+		must(t, <-ended)
+	}
+	allReady(t, s, boots)
+}
+
+// hopsDone follows the update to its end: all nodes at the last version, with the plan that was approved.
+func hopsDone(t *testing.T, s *scenario.Scenario, plan, last string) {
+	t.Helper()
+	r, err := s.Run(t.Context(), "status", "--watch", "--timeout", "15m")
+	if err != nil || r.Code != 0 {
+		t.Fatalf("status --watch: exit code %d, %v\n%s", r.Code, err, r.Stdout)
+	}
+	allAt(t, s, last)
+	v := clusterUpdate(t, s)
+	if v.Status.Phase != v1alpha1.PhaseDone || v.Status.PlanDigest != plan {
+		t.Errorf("%+v", v.Status)
+	}
+	for _, h := range v.Status.Hops {
+		if h.StartedAt == nil || h.FinishedAt == nil || !v.Status.StartedAt.Before(h.FinishedAt) {
+			t.Errorf("hop %+v", h)
+		}
+	}
 }
 
 // mediumWith is the image of a FAT32 stick with bundles.

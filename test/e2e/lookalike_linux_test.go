@@ -173,10 +173,7 @@ func nextBuild(version string) string {
 func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool) *distributionMove {
 	t.Helper()
 	ctx := t.Context()
-	program, err := components.ForLookAlike(ctx, to, func(line string) { t.Log(line) })
-	must(t, err)
-	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: to + ".tar", Version: strings.TrimPrefix(to, "v"), LookAlike: program})
-	must(t, err)
+	b := distributionBundle(t, s, to)
 	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
 	if first {
@@ -247,6 +244,44 @@ func waitsForImage(t *testing.T, s *scenario.Scenario) {
 			}
 		}
 	}
+}
+
+// TestLookAlikeTwoHops moves three nodes of the lab's look-alikes of k3s and RKE2 over two minor
+// versions, in one update with one approved plan, from one ordinary stick with two bundles.
+// Between the hops every node loses power, with what was not flushed.
+func TestLookAlikeTwoHops(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("a lab of its own for each distribution: make e2e")
+	}
+	for _, d := range lookAlikes {
+		t.Run(d.name, func(t *testing.T) {
+			first := strings.Replace(d.from, from, twoBack, 1)
+			s := prepared(t, scenario.Options{Name: "hops-" + d.name, Distribution: d.name, From: first, To: d.to, Nodes: 3, MediumNode: "n2"})
+			numbers := map[string]any{}
+			keepResult(t, "lookalike-hops-"+d.name+".json", func() any {
+				return map[string]any{"distribution": "look-alike of " + d.name, "from": first, "hop": d.from, "to": d.to, "measured": numbers, "steps": played[t.Name()]}
+			})
+			ctx := t.Context()
+			must(t, s.Components(ctx))
+			must(t, s.Up(ctx))
+			hop, target := distributionBundle(t, s, d.from), distributionBundle(t, s, d.to)
+			device, err := s.Insert(ctx, s.MediumNode, hop)
+			must(t, err)
+			must(t, s.Install(ctx, hop, device))
+			must(t, s.Eject(ctx, s.MediumNode, device))
+			twoHops(t, s, hop, target, d.from, d.to, func(what string, value any) { numbers[what] = value })
+		})
+	}
+}
+
+// distributionBundle makes the bundle of a build of the look-alike.
+func distributionBundle(t *testing.T, s *scenario.Scenario, version string) scenario.Bundle {
+	t.Helper()
+	program, err := components.ForLookAlike(t.Context(), version, func(line string) { t.Log(line) })
+	must(t, err)
+	b, err := s.MakeBundle(t.Context(), scenario.BundleOptions{File: version + ".tar", Version: strings.TrimPrefix(version, "v"), LookAlike: program})
+	must(t, err)
+	return b
 }
 
 // pinnedOn waits until a node has pinned all of its list.
