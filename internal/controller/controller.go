@@ -341,7 +341,7 @@ func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
 
 func manager(cfg *rest.Config, scheme *runtime.Scheme, direct client.Client, id *peerapi.Identity, o Options) (ctrl.Manager, error) {
 	again := true
-	informers, err := nodeUpdates.Informers(cfg)
+	informers, err := nodeUpdates.Informers(cfg, o.Log)
 	if err != nil {
 		return nil, err
 	}

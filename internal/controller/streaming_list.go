@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,24 +39,26 @@ type streamedKind[T runtime.Object] struct {
 type informerFunc = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
 // Informers makes the informers of a cache: those of the kind read their lists as
-// they come, all others are the usual ones.
-func (k streamedKind[T]) Informers(cfg *rest.Config) (informerFunc, error) {
+// they come. All notice a restored datastore.
+func (k streamedKind[T]) Informers(cfg *rest.Config, log logr.Logger) (informerFunc, error) {
 	c := rest.CopyConfig(cfg)
 	c.GroupVersion, c.APIPath = &k.Version, "/apis"
-	c.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	errs := runtime.NewScheme() // without it the reason of an error is lost
+	metav1.AddToGroupVersion(errs, schema.GroupVersion{Version: "v1"})
+	c.NegotiatedSerializer = serializer.NewCodecFactory(errs).WithoutConversion()
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	api, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
 	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+		from := toolscache.ToListerWatcherWithContext(lw)
+		aware := &restoreAware{list: from.ListWithContext, source: from, log: log}
+		both := &toolscache.ListWatch{ListWithContextFunc: aware.List, WatchFuncWithContext: aware.Watch}
+		lw = toolscache.ToListWatcherWithWatchListSemantics(both, lw)
 		if _, ours := of.(T); ours {
-			lw = listed{&toolscache.ListWatch{
-				ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-					return k.list(ctx, api, o)
-				},
-				WatchFuncWithContext: toolscache.ToListerWatcherWithContext(lw).WatchWithContext,
-			}}
+			aware.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return k.list(ctx, api, o) }
+			lw = listed{both}
 		}
 		return toolscache.NewSharedIndexInformer(lw, of, resync, by)
 	}, nil

@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -122,7 +123,7 @@ func TestInformerAsksAgainAfterACut(t *testing.T) {
 		_, _ = w.Write(text)
 	}))
 	defer s.Close()
-	newInformer, err := kind().Informers(&rest.Config{Host: s.URL})
+	newInformer, err := kind().Informers(&rest.Config{Host: s.URL}, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
