@@ -76,6 +76,16 @@ func (p supervisorPart) Stop(ctx context.Context) error {
 	return p.host.unit(ctx, func(m *systemd.Manager) error { return m.Stop(ctx, p.node.Unit) })
 }
 
+// Unpacked is k3s's own: what RKE2 unpacks comes from an image that it may have to pull.
+func (p supervisorPart) Unpacked() string {
+	if p.node.Distribution != distribution.K3s {
+		return ""
+	}
+	return p.dataPath("data")
+}
+
+func (p supervisorPart) BootID() (string, error) { return p.host.BootID() }
+
 // SQLite is the path of the database of a server that has no other datastore.
 func (p supervisorPart) SQLite() string {
 	if p.datastore() != model.DatastoreSQLite {

@@ -32,6 +32,11 @@ type SupervisorHost interface {
 	SQLite() string
 	// Stop stops the unit and the process that has the database open. Containers continue.
 	Stop(ctx context.Context) error
+	// Unpacked is the directory in which the program unpacks its parts, one directory for each
+	// build; "" if it cannot unpack them again.
+	Unpacked() string
+	// BootID differs after each start of the machine.
+	BootID() (string, error)
 	// RunDetached starts a command in a unit of its own, with its output in log and its end
 	// in result; DetachedRuns reports whether the unit runs.
 	RunDetached(ctx context.Context, unit, description, log, result string, argv []string) error
@@ -61,8 +66,21 @@ func NewSupervisor(h SupervisorHost, payload string) *Supervisor {
 // Name is supervisor.
 func (u *Supervisor) Name() string { return "supervisor" }
 
-// Update saves the snapshot that is missing, and then does what Updater does.
+// Update does the next thing that is missing. What the new program has unpacked is on disk before
+// the step is done.
 func (u *Supervisor) Update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
+	if err := u.repairParts(ctx, t); err != nil {
+		return updaters.Result{}, err
+	}
+	r, err := u.update(ctx, t)
+	if err != nil || !r.Done {
+		return r, err
+	}
+	return r, u.flushParts()
+}
+
+// update saves the snapshot that is missing, and then does what Updater does.
+func (u *Supervisor) update(ctx context.Context, t updaters.Task) (updaters.Result, error) {
 	if db := u.host.SQLite(); db != "" {
 		return u.updateStopped(ctx, t, db)
 	}

@@ -36,6 +36,8 @@ type simServer struct {
 	stops int
 	// etcd is the member of a server of k0s.
 	etcd *simEtcd
+	// unpacked is the directory of its parts, "" if it unpacks none, started the boot.
+	unpacked, started string
 }
 
 // simEtcd is a member that may end its snapshot early.
@@ -67,6 +69,10 @@ func (n *simServer) Etcd() Etcd {
 	}
 	return n.etcd
 }
+
+func (n *simServer) Unpacked() string { return n.unpacked }
+
+func (n *simServer) BootID() (string, error) { return n.started, nil }
 
 func (n *simServer) SnapshotCommand(dir string) []string {
 	if !n.server || n.db != "" || n.etcd != nil {
