@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/refit-dev/refit/internal/componentversion"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -106,20 +107,30 @@ func MisfitsOfHops(hops []Requires, n FitNode) []model.Blocker {
 // maxKubeletSkew is how many minor versions a kubelet may be older than an API server.
 const maxKubeletSkew = 3
 
-// bridged reports whether versions exist for every minor version between two others.
+// bridged reports whether versions exist for every minor version between two others, of the same
+// distribution.
 func bridged(from, to string, via []string) bool {
-	a, okA := componentversion.PlainKubernetes(from)
-	b, okB := componentversion.PlainKubernetes(to)
+	a, okA := releaseOf(from, to)
+	b, okB := releaseOf(to, to)
 	if !okA || !okB || a[0] != b[0] {
 		return false
 	}
 	for minor := a[1] + 1; minor < b[1]; minor++ {
 		if !slices.ContainsFunc(via, func(v string) bool {
-			c, ok := componentversion.PlainKubernetes(v)
+			c, ok := releaseOf(v, to)
 			return ok && c[0] == a[0] && c[1] == minor
 		}) {
 			return false
 		}
 	}
 	return true
+}
+
+// releaseOf a build; ok is false if it is not of the distribution that the other version is of.
+func releaseOf(version, other string) (out [3]int, ok bool) {
+	build := distribution.SplitVersion(version)
+	if build.Distribution != distribution.SplitVersion(other).Distribution {
+		return out, false
+	}
+	return componentversion.PlainKubernetes(build.Release)
 }

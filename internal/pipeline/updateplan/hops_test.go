@@ -200,6 +200,12 @@ func TestABundleFitsThroughHops(t *testing.T) {
 			t.Errorf("via %q: %d misfits, want %d: %+v", via, len(got), want, got)
 		}
 	}
+	built := []FitNode{{Name: "n1", Kubelet: "v1.34.1+k3s1", ControlPlaneVersion: "v1.34.1+k3s1"}}
+	for via, want := range map[string]int{"v1.35.9+k3s3": 0, "v1.35.9": 2, "v1.35.9+rke2r1": 2} {
+		if got := Fit(Requires{Kubernetes: "v1.36.3+k3s1", Via: []string{via}}, built); len(got) != want {
+			t.Errorf("k3s via %q: %d misfits, want %d: %+v", via, len(got), want, got)
+		}
+	}
 	if got := Fit(Requires{Kubernetes: "v1.37.3", Via: []string{"v1.35.1"}}, nodes); len(got) != 2 {
 		t.Errorf("one of two minors between is missing: %+v", got)
 	}
