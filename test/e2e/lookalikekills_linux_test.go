@@ -41,10 +41,10 @@ type supervisorKill struct {
 	Outcome string              `json:"outcome"`
 }
 
-// TestLookAlikeKills kills the agent, the unit of the distribution, its containerd, and the
-// whole node at every line of the step supervisor: the agent pauses at the line until the
+// TestLookAlikeKills kills at every line of the step supervisor: the agent, the unit of the
+// distribution, its containerd, or the whole node. The agent pauses at the line until the
 // other has died. A power cut loses what was not flushed. Each look-alike has a server and an
-// agent, and moves to another build and then over a minor version, with another victim.
+// agent. It moves to another build and then over a minor version, with another victim.
 func TestLookAlikeKills(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a kill at every line of four moves: make e2e")
