@@ -325,6 +325,9 @@ const (
 	// AnnotationRebuild on an OSImage has a build that failed tried again, once for
 	// every new value.
 	AnnotationRebuild = "refit.dev/rebuild"
+	// AnnotationBeforeStock on an UpdatePool that `refit rollback --stock` returned to the
+	// stock image of its nodes is the OSImage that it had before.
+	AnnotationBeforeStock = "refit.dev/os-image-before-stock"
 	// LabelBuildSecret with the value "true" on a Secret of refit-builds lets a RUN of
 	// a Containerfile mount it.
 	LabelBuildSecret = "refit.dev/build-secret"

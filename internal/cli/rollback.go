@@ -22,6 +22,8 @@ type rollbackFlags struct {
 	// pool whose OS image rolls back; follow ends that.
 	pool   string
 	follow bool
+	// stock: the pool boots what its nodes ran before refit.
+	stock bool
 }
 
 func newRollback(o *options) *cobra.Command {
@@ -36,8 +38,9 @@ minor version only, and never downgrades etcd. Start the plan with refit apply.
 
 Changes of NodeConfigs and OSImages have no bundle. --pool pins the pool to the
 previous OSBuild of its nodes (or to --to OSBUILD), with its image and configuration;
-refit builds nothing. --follow ends that: the pool follows its OSImage and NodeConfigs
-again.
+refit builds nothing. --stock has the pool boot the image that its nodes ran before
+refit booted the first one on them; refit image history shows it. --follow ends both:
+the pool follows its OSImage and NodeConfigs again.
 
 An unfinished or halted update must end first: --end-current deletes it. Nodes that
 have started finish or are undone; no further node starts.
@@ -51,8 +54,8 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 			if f.pool != "" {
 				return o.rollbackPool(cmd.Context(), f)
 			}
-			if f.follow {
-				return console.UsageErrorf("--follow needs a pool: name it with --pool")
+			if f.follow || f.stock {
+				return console.UsageErrorf("--follow and --stock need a pool: name it with --pool")
 			}
 			f.allowDowngrade = true
 			return o.rollback(cmd.Context(), f)
@@ -62,7 +65,10 @@ Exit codes: 0 planned, 3 blocked, 4 not planned within --timeout.`,
 	f.add(fl, "the previous complete one; with --pool an OSBuild, by default the previous one of the nodes")
 	fl.StringVar(&f.pool, "pool", "", "UpdatePool whose nodes boot an earlier OS image")
 	fl.BoolVar(&f.follow, "follow", false, "with --pool: follow the OSImage and the NodeConfigs again")
+	fl.BoolVar(&f.stock, "stock", false, "with --pool: boot the image that the nodes ran before refit")
 	fl.BoolVar(&f.end, "end-current", false, "delete the unfinished or halted update")
+	c.MarkFlagsMutuallyExclusive("stock", "follow")
+	c.MarkFlagsMutuallyExclusive("stock", "to")
 	o.outputFlag(c)
 	return c
 }

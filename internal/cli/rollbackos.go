@@ -40,14 +40,7 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 		}
 		return fmt.Errorf("read UpdatePool %s: %w", f.pool, err)
 	}
-	build, err := o.requestedBuild(ctx, c, &p, f)
-	if err != nil {
-		return err
-	}
-	if err := o.endRunning(ctx, c, f.end); err != nil {
-		return err
-	}
-	if err := o.hold(ctx, c, &p, build); err != nil {
+	if err := o.chooseImage(ctx, c, &p, f); err != nil {
 		return err
 	}
 	name, err := o.awaitWanted(ctx, c, &p, f.timeout)
@@ -59,6 +52,26 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 		return err
 	}
 	return o.showPlanBack(ctx, c, u, f.planFlags)
+}
+
+// chooseImage has the pool boot what the user asked for.
+func (o *options) chooseImage(ctx context.Context, c client.Client, p *v1alpha1.UpdatePool, f rollbackFlags) error {
+	if f.stock {
+		return o.useStock(ctx, c, p, f.end)
+	}
+	build, err := o.requestedBuild(ctx, c, p, f)
+	if err != nil {
+		return err
+	}
+	if err := o.endRunning(ctx, c, f.end); err != nil {
+		return err
+	}
+	if f.follow {
+		if err := leaveStock(ctx, c, p); err != nil {
+			return err
+		}
+	}
+	return o.hold(ctx, c, p, build)
 }
 
 // hold pins the pool to a build, or to none, and prints the result.

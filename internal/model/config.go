@@ -214,6 +214,11 @@ const (
 	// FieldOSBootFallback lists what the host needs so that it returns by itself from an
 	// image that does not come up, with commas; ValueComplete if nothing is missing.
 	FieldOSBootFallback = "os/boot-fallback"
+	// FieldOSStock is what the node ran before refit booted its first image: repository@digest,
+	// or ValueNone, a colon and why no pool can boot it. FieldOSHistory lists what it has
+	// booted since: time, image and result, with semicolons, the newest last.
+	FieldOSStock   = "os/stock"
+	FieldOSHistory = "os/history"
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"
@@ -239,6 +244,13 @@ const (
 	DatastoreEtcd   = "etcd"
 	DatastoreSQLite = "sqlite"
 	DatastoreOther  = "other"
+)
+
+// Results in a node's history of images: it was not well with the image, or the image is what it
+// returned to.
+const (
+	OSFailed   = "failed"
+	OSReturned = "returned"
 )
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be

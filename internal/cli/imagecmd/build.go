@@ -32,8 +32,8 @@ import (
 
 // New returns the command refit image.
 func New(a *inputs.Access) *cobra.Command {
-	c := &cobra.Command{Use: "image", Short: "Build and check OS images"}
-	c.AddCommand(newBuild(a), newLint(a))
+	c := &cobra.Command{Use: "image", Short: "Build, check and list OS images"}
+	c.AddCommand(newBuild(a), newLint(a), newHistory(a), newFiles(a))
 	return c
 }
 

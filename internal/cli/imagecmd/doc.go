@@ -1,5 +1,5 @@
 // Package imagecmd has the commands of machines' images and of their configuration. `refit image`
-// builds and checks OS images without a cluster. `refit config` imports node configuration of other
+// builds and checks OS images without a cluster, and lists those of nodes. `refit config` imports node configuration of other
 // tools. `refit bootimage` shows boot images, whether they are new enough for a target, and patches
 // for objects that refit does not write.
 //
@@ -15,4 +15,7 @@
 // Inputs: an image; files with NodeConfigs, Ignition or MachineConfigs; a cluster, or a dump of it.
 // Outputs: an OCI layout or an image in a registry, its digest, a manifest; tables, JSON, exit
 // codes. Caller: internal/cli.
+//
+// Size: the commands of OS images and of boot images share views, words and the reader of pools; each
+// is a file.
 package imagecmd

@@ -232,7 +232,7 @@ func (u *Updater) advance(ctx context.Context, t updaters.Task) (updaters.Result
 	if r := v.blocked(); r.Failed || r.Reason != "" {
 		return r, nil
 	}
-	if err := savePreviousBoot(v); err != nil {
+	if err := errors.Join(savePreviousBoot(v), u.record.recordStock(v.status.Booted)); err != nil {
 		return updaters.Result{}, err
 	}
 	over, err := u.bootEnded(v)

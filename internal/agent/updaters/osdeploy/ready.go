@@ -12,6 +12,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/failpoint"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // finishBooted ends the step when the node is Ready with the image that is booted.
@@ -25,7 +26,7 @@ func (u *Updater) finishBooted(ctx context.Context, v *view) (updaters.Result, e
 			return r, err
 		}
 	}
-	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionBack}.clear(), u.record.recordBooted(v), u.host.Forget())
+	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionBack}.clear(), u.record.recordBooted(v, u.now()), u.host.Forget())
 }
 
 // bootedAnother reports whether this update has booted something. If not, the node's health
@@ -93,7 +94,10 @@ func (u *Updater) giveUpImage(ctx context.Context, v *view, says string) (update
 
 // giveUp records that the node rolls back, and why; from then on it does.
 func (u *Updater) giveUp(v *view, why, details string) (updaters.Result, error) {
-	if err := u.record.update(func(g *recordData) { g.Failed = &failedImage{v.target.Digest, why} }); err != nil {
+	if err := u.record.update(func(g *recordData) {
+		g.Failed = &failedImage{v.target.Digest, why}
+		g.addHistory(u.now(), imageName(v.target.Image, v.target.Digest), model.OSFailed)
+	}); err != nil {
 		return updaters.Result{}, err
 	}
 	if err := v.marks.set("gaveup", why+details); err != nil {
@@ -177,6 +181,7 @@ func (v *view) retryRollback(r updaters.Result) (updaters.Result, error) {
 func (u *Updater) finishRollback(ctx context.Context, v *view, b *previousBoot, why string) (updaters.Result, error) {
 	err := u.record.update(func(g *recordData) {
 		g.OwnKargs, g.RequestedDigest, g.BootedDigest = b.OwnKargs, b.RequestedDigest, b.BootedDigest
+		g.addReturn(u.now(), b)
 	})
 	if err = errors.Join(err, u.counter.Disarm()); err != nil {
 		return updaters.Result{}, err

@@ -3,6 +3,7 @@ package osdeploy
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -21,6 +22,10 @@ type recordData struct {
 	BootedDigest    string `json:"booted,omitempty"`
 	// PreviousDigest is the digest of what was booted before that, empty for no image.
 	PreviousDigest string `json:"before,omitempty"`
+	// Stock is what the machine ran before the first image of refit, and History what it has
+	// booted since, the newest last.
+	Stock   string         `json:"stock,omitempty"`
+	History []historyEntry `json:"history,omitempty"`
 	// Failed is the last image that this node booted and rolled back from by itself.
 	Failed *failedImage `json:"bad,omitempty"`
 	// Prepared is for a run that has not started; nil if nothing is prepared.
@@ -75,7 +80,7 @@ func (r record) addKargs(args, running []string) error {
 
 // recordBooted drops the arguments that were removed, and records by which digest the host
 // knows the image.
-func (r record) recordBooted(v *view) error {
+func (r record) recordBooted(v *view, at time.Time) error {
 	b, err := loadPreviousBoot(v.task)
 	if err != nil {
 		return err
@@ -87,6 +92,7 @@ func (r record) recordBooted(v *view) error {
 		g.OwnKargs = slices.DeleteFunc(g.OwnKargs, func(a string) bool { return !slices.Contains(v.target.Kargs, a) })
 		g.RequestedDigest, g.BootedDigest = v.target.Digest, v.status.Booted.Digest
 		g.Prepared = nil // it is booted
+		g.addHistory(at, imageName(v.target.Image, v.target.Digest), "")
 		if g.Failed != nil && g.Failed.Digest == v.target.Digest {
 			g.Failed = nil
 		}

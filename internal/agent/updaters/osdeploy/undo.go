@@ -99,6 +99,7 @@ func (u *Updater) finishUndo(ctx context.Context, v *view, b *previousBoot) (upd
 	}
 	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionThere}.clear(), v.marks.clear(), u.record.update(func(g *recordData) {
 		g.OwnKargs, g.RequestedDigest, g.BootedDigest = b.OwnKargs, b.RequestedDigest, b.BootedDigest
+		g.addReturn(u.now(), b)
 	}))
 }
 
