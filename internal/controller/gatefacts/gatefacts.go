@@ -132,6 +132,8 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	addMissingFact(in, g.fillHealth(ctx, w, in, lookEvery), gate.HealthChecks)
 	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting, in)
 	addMissingFact(in, err, "os-images-held", "os-images-fit")
+	in.OSBuilds, err = readOSBuilds(ctx, g.Live, w)
+	addMissingFact(in, err, gate.OSImagesBuilt)
 	if g.APIMetrics == nil || in.TargetKubernetes == "" {
 		return
 	}

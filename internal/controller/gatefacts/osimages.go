@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -48,6 +50,61 @@ func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]stri
 	}
 	slices.SortFunc(out, func(a, b gate.OSImage) int { return strings.Compare(a.Pool, b.Pool) })
 	return out, nil
+}
+
+// readOSBuilds are the images that pools of the plan should have and that cannot be built. A pool
+// that is pinned to a build waits for none.
+func readOSBuilds(ctx context.Context, c client.Reader, w Snapshot) ([]gate.OSBuild, error) {
+	pools := map[string]string{}
+	for i := range w.Pools {
+		if p := &w.Pools[i]; w.Moves.pools[p.Name] && p.Spec.OSImage != "" && p.Spec.OSBuild == "" {
+			pools[p.Name] = p.Spec.OSImage
+		}
+	}
+	if len(pools) == 0 {
+		return nil, nil
+	}
+	var images v1alpha1.OSImageList
+	if err := c.List(ctx, &images); err != nil {
+		return nil, fmt.Errorf("list OSImages: %w", err)
+	}
+	var out []gate.OSBuild
+	for i := range images.Items {
+		o := &images.Items[i]
+		for _, p := range o.Status.Pools {
+			if pools[p.Name] != o.Name || p.State != string(osimage.Stuck) {
+				continue
+			}
+			b := gate.OSBuild{Pool: p.Name, OSImage: o.Name, Image: p.Image, Message: p.Message, Reason: notReady(o)}
+			if failed, err := buildFailed(ctx, c, p.Wanted); err != nil {
+				return nil, err
+			} else if failed {
+				b.Build = p.Wanted
+			}
+			out = append(out, b)
+		}
+	}
+	slices.SortFunc(out, func(a, b gate.OSBuild) int { return strings.Compare(a.Pool, b.Pool) })
+	return out, nil
+}
+
+// notReady is the reason word of an OSImage that is not Ready.
+func notReady(o *v1alpha1.OSImage) string {
+	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason
+	}
+	return ""
+}
+
+func buildFailed(ctx context.Context, c client.Reader, name string) (bool, error) {
+	if name == "" {
+		return false, nil
+	}
+	var b v1alpha1.OSBuild
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &b); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return b.Status.Phase == v1alpha1.BuildFailed, nil
 }
 
 // addFindings compares what is in an image with the nodes that boot it.

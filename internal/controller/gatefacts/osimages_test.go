@@ -47,6 +47,40 @@ func TestOSImagesOfThePlan(t *testing.T) {
 	}
 }
 
+// A failed build is a matter of the pools in the plan alone; a pool that is pinned to a build does not
+// wait for another, and a build that was not started has no name.
+func TestFailedBuildsOfThePlan(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	pool := func(name, image, build string) v1alpha1.UpdatePool {
+		return v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.UpdatePoolSpec{OSImage: image, OSBuild: build}}
+	}
+	build := func(name, phase string) *v1alpha1.OSBuild {
+		return &v1alpha1.OSBuild{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.OSBuildStatus{Phase: phase}}
+	}
+	o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "os"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{
+		{Name: "failed", State: "Stuck", Wanted: "os-1", Image: "r/os@sha256:0", Message: "build os-1 failed: x"}, {Name: "refused", State: "Stuck", Wanted: "os-9", Message: "conflict"},
+		{Name: "pinned", State: "Stuck", Wanted: "os-1"}, {Name: "elsewhere", State: "Stuck", Wanted: "os-1"}, {Name: "good", State: "Use", Wanted: "os-2"}, {Name: "was", State: "Stuck", Wanted: "os-1"}},
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonConfigConflict}}}}
+	var plan model.Plan
+	for _, p := range []string{"failed", "refused", "pinned", "good", "was", "plain"} {
+		plan.Nodes = append(plan.Nodes, model.NodePlan{Node: "n-" + p, Pool: p})
+	}
+	w := Snapshot{Moves: MovesOf(plan), Pools: []v1alpha1.UpdatePool{pool("failed", "os", ""), pool("refused", "os", ""), pool("pinned", "os", "os-0"), pool("elsewhere", "os", ""), pool("good", "os", ""), pool("was", "another", ""), pool("plain", "", "")}}
+	got, err := readOSBuilds(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o, build("os-1", v1alpha1.BuildFailed), build("os-2", v1alpha1.BuildSucceeded)).Build(), w)
+	want := []gate.OSBuild{{Pool: "failed", OSImage: "os", Build: "os-1", Image: "r/os@sha256:0", Message: "build os-1 failed: x", Reason: v1alpha1.ReasonConfigConflict}, {Pool: "refused", OSImage: "os", Message: "conflict", Reason: v1alpha1.ReasonConfigConflict}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	w.Pools = w.Pools[6:]
+	if got, err := readOSBuilds(t.Context(), nil, w); got != nil || err != nil { // OS images may be left out
+		t.Error(got, err)
+	}
+}
+
 // A dangerous argument closes the gate once for a pool, until a person accepts it.
 func TestDangerousArgumentsCloseTheGate(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/refit-dev/refit/internal/model"
@@ -29,6 +30,19 @@ type OSImageFinding struct {
 	Warning bool
 }
 
+// OSImagesBuilt is the name of the check for builds of OS images.
+const OSImagesBuilt = "os-images-built"
+
+// OSBuild is the image that a pool should have, and that refit cannot build.
+type OSBuild struct {
+	// Pool and OSImage by name; Build is the OSBuild that failed, empty if none was started.
+	Pool, OSImage, Build string
+	// Image is what the pool has meanwhile, empty for none; Message is why.
+	Image, Message string
+	// Reason word of the OSImage.
+	Reason string
+}
+
 // Reason words of images that are not held.
 const (
 	reasonOSImageAbsent        = "OSImageAbsent"
@@ -36,6 +50,7 @@ const (
 	reasonRegistryUnreachable  = "RegistryUnreachable"
 
 	reasonOSImageNotFetched = "OSImageNotFetched"
+	reasonImageBuildFailed  = "ImageBuildFailed"
 )
 
 // osImageFixes of an image that is not held.
@@ -61,6 +76,26 @@ func osImagesReady(in *Input) (no, warn blockers) {
 			warn = append(warn, v)
 			continue
 		}
+		no = append(no, v)
+	}
+	return no, warn
+}
+
+// osImagesBuilt: an update with a failed build would look complete, and its nodes would have the
+// image before it. A build that cannot start yet is a warning: it was not tried.
+func osImagesBuilt(in *Input) (no, warn blockers) {
+	for _, b := range in.OSBuilds {
+		stays := "they have no image of it yet"
+		if b.Image != "" {
+			stays = "they keep " + b.Image
+		}
+		v := model.Blocker{Reason: reasonImageBuildFailed, Object: "UpdatePool/" + b.Pool, Message: fmt.Sprintf("nodes of pool %s do not get the image of OSImage %s in this update, %s: %s", b.Pool, b.OSImage, stays, b.Message)}
+		if b.Build == "" {
+			v.Reason, v.Fix = cmp.Or(b.Reason, reasonImageBuildFailed), "kubectl describe osimage "+b.OSImage+" says what to correct"
+			warn = append(warn, v)
+			continue
+		}
+		v.Fix = fmt.Sprintf("correct what the log names (kubectl describe osbuild %s); or pin the pool to a good build: refit rollback --pool %s --to OSBUILD; or `refit accept %s` to update its nodes with the image that they have", b.Build, b.Pool, OSImagesBuilt)
 		no = append(no, v)
 	}
 	return no, warn

@@ -77,6 +77,7 @@ func Checks() []Check {
 		{"payloads-held", "does every node hold the files its updaters need?", "nothing is changed before every node holds what it needs to come back", ofNodes("payloads-held")},
 		{"os-images-held", "does every node hold the OS image that it is to boot?", "", osImagesReady},
 		{"os-images-fit", "can the nodes boot their OS images, and join with them?", "", osImagesFit},
+		{OSImagesBuilt, "has every pool the OS image of its current configuration?", "", osImagesBuilt},
 		{"kernel-arguments", "does no new kernel argument keep a node from starting?", "", kernelArguments},
 		{"pressure", "is no node of the plan short of disk, memory or processes?", "", ofNodes("pressure")},
 		{"certificates", "do all certificates outlast the update?", "", ofNodes("certificates")},

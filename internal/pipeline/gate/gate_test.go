@@ -57,6 +57,12 @@ func TestChecks(t *testing.T) {
 		"runtimes cannot fetch what the OS itself can": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Nodes: 3, Reason: "OSImageNotFetched", Message: "https"}}
 		}, message: "https", warning: true},
+		"the image of a pool cannot be built": {change: func(in *Input) {
+			in.OSBuilds = []OSBuild{{Pool: "edge", OSImage: "os", Build: "os-1", Image: "r/os@sha256:1", Message: "build os-1 failed: no package x"}}
+		}, closed: "os-images-built", message: "nodes of pool edge do not get the image of OSImage os in this update, they keep r/os@sha256:1: build os-1 failed: no package x", fix: "refit accept os-images-built"},
+		"the image of a pool was not tried": {change: func(in *Input) {
+			in.OSBuilds = []OSBuild{{Pool: "edge", OSImage: "os", Message: "the Containerfile has no FROM"}}
+		}, message: "they have no image of it yet: the Containerfile has no FROM", fix: "kubectl describe osimage os", warning: true},
 		"an OS image that nodes cannot boot": {change: func(in *Input) {
 			in.OSImages = []OSImage{{Pool: "edge", Image: "r/os@sha256:1", Findings: []OSImageFinding{{Blocker: model.Blocker{Reason: "OSImageKernel", Message: "no kernel", Fix: "another base"}}}}}
 		}, closed: "os-images-fit", message: "OS image r/os@sha256:1 of pool edge: no kernel", fix: "another base"},

@@ -216,6 +216,8 @@ type Input struct {
 	BootImageGaps []BootImageGap
 	// OSImages that nodes boot by the plan.
 	OSImages []OSImage
+	// OSBuilds are builds of images that refit cannot make, for pools of the plan.
+	OSBuilds []OSBuild
 	// Health is what the health checks of the pools in the plan found.
 	Health []model.Blocker
 	// Unknown are facts that could not be read, by the name of the check that
