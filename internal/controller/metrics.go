@@ -29,7 +29,7 @@ type siteMetrics struct {
 	heartbeats nodeindex.Heartbeats
 
 	info, progress, failed, blocked, waiting, eta, downtime, checks, accepted *prometheus.GaugeVec
-	nodes, agents, outdated, problems, lowDisk, incomplete, unpinned          *prometheus.GaugeVec
+	nodes, agents, outdated, problems, lowDisk, incomplete, unpinned, hosts   *prometheus.GaugeVec
 	wanted, ready, pinned, bytesWanted, bytesCopied                           *prometheus.GaugeVec
 	bundles, poolNodes, poolUpdated, poolUpdating, poolUnavailable            *prometheus.GaugeVec
 }
@@ -69,6 +69,7 @@ func newSiteMetrics(source siteSource, log logr.Logger) *siteMetrics {
 	m.agents = gauge("agents", "Nodes by the state of their agent: Reporting, Silent (its heartbeat is overdue) or Missing (it never reported).", "state")
 	m.outdated = gauge("agents_outdated", "Nodes whose agent has another version than the controller.")
 	m.problems = gauge("nodes_with_problems", "Nodes whose agent reports a problem that is not repaired, by reason.", "reason")
+	m.hosts = gauge("os_hosts", "Nodes with a desired OS by the tool that updates it: bootc, rpm-ostree, ostree, sysext or package (refit does not update that OS).", "driver")
 	m.lowDisk = gauge("nodes_low_disk", "Nodes on which a file system has less free space than the wanted images and node binaries need.")
 	m.incomplete = gauge("nodes_images_missing", "Nodes that do not have all wanted images in their container runtime.")
 	m.unpinned = gauge("nodes_images_unpinned", "Nodes that have copied everything and have not pinned all wanted images.")
@@ -89,7 +90,7 @@ func newSiteMetrics(source siteSource, log logr.Logger) *siteMetrics {
 func (m *siteMetrics) all() []*prometheus.GaugeVec {
 	return []*prometheus.GaugeVec{
 		m.info, m.progress, m.failed, m.blocked, m.waiting, m.eta, m.downtime, m.checks, m.accepted,
-		m.nodes, m.agents, m.outdated, m.problems, m.lowDisk, m.incomplete, m.unpinned,
+		m.nodes, m.agents, m.outdated, m.problems, m.hosts, m.lowDisk, m.incomplete, m.unpinned,
 		m.wanted, m.ready, m.pinned, m.bytesWanted, m.bytesCopied,
 		m.bundles, m.poolNodes, m.poolUpdated, m.poolUpdating, m.poolUnavailable,
 	}
@@ -140,7 +141,7 @@ func (m *siteMetrics) Collect(to chan<- prometheus.Metric) {
 
 func (m *siteMetrics) observeNodes(f *siteFacts) {
 	c := countNodes(f, m.heartbeats.Silent)
-	for vec, counts := range map[*prometheus.GaugeVec]map[string]int{m.nodes: c.phases, m.agents: c.agents, m.problems: c.problems} {
+	for vec, counts := range map[*prometheus.GaugeVec]map[string]int{m.nodes: c.phases, m.agents: c.agents, m.problems: c.problems, m.hosts: c.hosts} {
 		for label, n := range counts {
 			vec.WithLabelValues(label).Set(float64(n))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // States of agents and bundles, and values of labels that stand for all others.
@@ -35,14 +36,14 @@ var reasonWords = func() map[string]bool {
 // nodeCounts are the nodes of a cluster, counted. Sums are floating point numbers: reports of
 // agents cannot make them overflow.
 type nodeCounts struct {
-	phases, agents, problems                        map[string]int
+	phases, agents, problems, hosts                 map[string]int
 	outdated, lowDisk, incomplete, unpinned         int
 	wanted, ready, pinned, bytesWanted, bytesCopied float64
 }
 
 // countNodes counts all nodes in one pass. silent reports whether a heartbeat is overdue.
 func countNodes(f *siteFacts, silent func(*v1alpha1.NodeUpdate, time.Time) bool) *nodeCounts {
-	c := &nodeCounts{phases: map[string]int{}, problems: map[string]int{},
+	c := &nodeCounts{phases: map[string]int{}, problems: map[string]int{}, hosts: map[string]int{},
 		agents: map[string]int{agentReporting: 0, agentSilent: 0, agentMissing: 0}}
 	for _, nu := range f.view.Reports {
 		if nu == nil || nu.Status.Agent == nil {
@@ -60,6 +61,7 @@ func countNodes(f *siteFacts, silent func(*v1alpha1.NodeUpdate, time.Time) bool)
 			c.outdated++
 		}
 		c.countProblems(nu.Status.Problems)
+		c.countHost(nu.Status.Observed)
 		if p := nu.Status.Pins; p != nil {
 			c.countPins(p)
 			if needsSpace(p, nu.Status.FileSystems) {
@@ -98,6 +100,21 @@ func (c *nodeCounts) countProblems(problems []v1alpha1.NodeProblem) {
 		seen[word] = true
 		c.problems[word]++
 	}
+}
+
+// osDrivers are those that agents report.
+var osDrivers = map[string]bool{"bootc": true, "rpm-ostree": true, "ostree": true, "sysext": true, "package": true}
+
+// countHost counts a node whose agent reports how its OS is updated.
+func (c *nodeCounts) countHost(o *v1alpha1.Observed) {
+	if o == nil || o.Fields[model.FieldOSDriver] == "" {
+		return
+	}
+	driver := o.Fields[model.FieldOSDriver]
+	if !osDrivers[driver] {
+		driver = labelUnknown
+	}
+	c.hosts[driver]++
 }
 
 func (c *nodeCounts) countPins(p *v1alpha1.PinStatus) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 var scrapedAt = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
@@ -33,6 +34,13 @@ func report(name string, change func(*v1alpha1.NodeUpdateStatus)) *v1alpha1.Node
 		change(&nu.Status)
 	}
 	return nu
+}
+
+// host is the report of a node whose OS a tool updates.
+func host(driver string) *v1alpha1.NodeUpdate {
+	return report("n", func(st *v1alpha1.NodeUpdateStatus) {
+		st.Observed = &v1alpha1.Observed{Fields: map[string]string{model.FieldOSDriver: driver}}
+	})
 }
 
 // scraped returns the samples of facts as lines "NAME LABEL=VALUE... VALUE", without zeros.
@@ -79,6 +87,8 @@ func TestNodeMetrics(t *testing.T) {
 		"a node without an agent, and one whose agent never reported": {[]*v1alpha1.NodeUpdate{nil, {}}, []string{"refit_agents state=Missing 2", "refit_nodes phase=NoAgent 2"}},
 		"a silent agent of another version": {[]*v1alpha1.NodeUpdate{report("n1", nil), report("n2", func(st *v1alpha1.NodeUpdateStatus) { st.Agent.Heartbeat, st.Agent.Version = &late, "0.9.0" })},
 			[]string{"refit_agents state=Reporting 1", "refit_agents state=Silent 1", "refit_agents_outdated 1", "refit_nodes phase=Ready 2"}},
+		"hosts by what updates their OS; an agent adds no label": {[]*v1alpha1.NodeUpdate{host("rpm-ostree"), host("bootc"), host("rpm-ostree"), host("mine"), host("")},
+			[]string{"refit_agents state=Reporting 5", "refit_nodes phase=Ready 5", "refit_os_hosts driver=Unknown 1", "refit_os_hosts driver=bootc 1", "refit_os_hosts driver=rpm-ostree 2"}},
 		"images that are copied and not pinned": {[]*v1alpha1.NodeUpdate{report("n1", func(st *v1alpha1.NodeUpdateStatus) {
 			st.Pins = &v1alpha1.PinStatus{ImagesTotal: 9, ImagesReady: 9, ImagesPinned: 7, BytesTotal: 100, BytesDone: 100}
 		})}, []string{"refit_agents state=Reporting 1", "refit_copy_copied_bytes 100", "refit_copy_wanted_bytes 100", "refit_images_pinned 7", "refit_images_ready 9", "refit_images_wanted 9",

@@ -136,7 +136,8 @@ func TestNotBootedForAFile(t *testing.T) {
 			t.Errorf("the event %q was not emitted exactly once: %s", want, heard)
 		}
 	}
-	if w.metricValue("refit_os_images_not_booted_total", "edge") != 1 || w.metricValue("refit_os_builds", "edge", "Succeeded") != 2 || w.metricValue("refit_os_build_duration_seconds", "Append", "Succeeded") != 2 {
+	if w.metricValue("refit_os_images_not_booted_total", "edge") != 1 || w.metricValue("refit_os_builds", "edge", "Succeeded") != 2 || w.metricValue("refit_os_build_duration_seconds", "Append", "Succeeded") != 2 ||
+		w.metricValue("refit_os_build_wait_seconds", "Append") != 2 || w.metricValue("refit_os_build_push_seconds", "Append") != 2 {
 		t.Error("it is not counted")
 	}
 

@@ -96,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.Tell.Count(w.builds)
+	r.Tell.Count(w.builds, w.images)
 	if len(w.images)+len(w.builds) == 0 {
 		return ctrl.Result{}, nil
 	}

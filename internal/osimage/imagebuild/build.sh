@@ -1,6 +1,6 @@
 # Builds /refit/Containerfile with buildah and pushes it to $TARGET. The digest is
-# left as the container's last message, and that of a small image with the list of
-# packages after it. Exit codes: 64 is the user's fault, 65 says that this pod may not
+# left as the container's last message, after it that of a small image with the list of
+# packages, and the seconds that the push took. Exit codes: 64 is the user's fault, 65 says that this pod may not
 # make the namespaces that buildah needs, others are tried again.
 set -u
 export HOME=/build/home XDG_RUNTIME_DIR=/build/xdg TMPDIR=/build/tmp
@@ -56,8 +56,11 @@ if [ $code != 0 ]; then
   if grep -q 'no space left on device' /build/log; then exit 67; fi
   exit 64
 fi
+now() { date +%s 2> /dev/null || echo 0; }
+at=$(now)
 # shellcheck disable=SC2086
 b push -q $tls $push $policy --digestfile /build/digest result "docker://$TARGET" || { echo "refit: $TARGET cannot be pushed"; exit 68; }
+pushed=$(($(now) - at))
 cat /build/digest > /build/said; echo >> /build/said
 # The list of packages goes beside the image. Without it the image is as good.
 if [ -s /build/out/packages ]; then
@@ -67,4 +70,5 @@ if [ -s /build/out/packages ]; then
     b push -q $tls $push $policy --digestfile /build/packages packages "docker://$TARGET-packages" &&
     { printf 'packages '; cat /build/packages; echo; } >> /build/said
 fi
+echo "pushed $pushed" >> /build/said
 cat /build/said > /dev/termination-log

@@ -136,18 +136,19 @@ func TestInspectJob(t *testing.T) {
 		pods []corev1.Pod
 		want Outcome
 	}{
-		"it runs":                                {job(""), nil, Outcome{Tries: 1}},
-		"one try failed, the next runs":          {job(""), []corev1.Pod{ended(1, 66, "base cannot be pulled")}, Outcome{Tries: 1, Log: "base cannot be pulled"}},
-		"it went well":                           {job(batchv1.JobComplete), []corev1.Pod{ended(1, 66, "x"), ended(2, 0, digest+"\n")}, Outcome{Tries: 1, Finished: true, Digest: digest}},
-		"the user's fault":                       {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, "RUN false\nerror: 1\n")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "RUN false\nerror: 1"}},
-		"the pod may not make namespaces":        {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitNamespaces, "unshare")}, Outcome{Tries: 1, Finished: true, Fault: Namespaces, Log: "unshare"}},
-		"the surroundings, too often":            {job(batchv1.JobFailed), []corev1.Pod{ended(1, 68, "cannot be pushed")}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "cannot be pushed"}},
-		"no pod is left to ask":                  {job(batchv1.JobFailed), nil, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "BackoffLimitExceeded: too often"}},
-		"T25: it ended well and said no digest":  {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "hello")}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "hello"}},
-		"the newest pod counts, not the first":   {job(batchv1.JobFailed), []corev1.Pod{ended(5, ExitUser, "new"), ended(1, 66, "old")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "new"}},
-		"a log that is too long keeps its end":   {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-6) + "END"}},
-		"it went well, with a list of packages":  {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Finished: true, Digest: digest, Packages: digest}},
-		"a digest with something in front is no": {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "x " + digest}},
+		"it runs":                                       {job(""), nil, Outcome{Tries: 1}},
+		"one try failed, the next runs":                 {job(""), []corev1.Pod{ended(1, 66, "base cannot be pulled")}, Outcome{Tries: 1, Log: "base cannot be pulled"}},
+		"it went well":                                  {job(batchv1.JobComplete), []corev1.Pod{ended(1, 66, "x"), ended(2, 0, digest+"\n")}, Outcome{Tries: 1, Finished: true, Digest: digest}},
+		"the user's fault":                              {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, "RUN false\nerror: 1\n")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "RUN false\nerror: 1"}},
+		"the pod may not make namespaces":               {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitNamespaces, "unshare")}, Outcome{Tries: 1, Finished: true, Fault: Namespaces, Log: "unshare"}},
+		"the surroundings, too often":                   {job(batchv1.JobFailed), []corev1.Pod{ended(1, 68, "cannot be pushed")}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "cannot be pushed"}},
+		"no pod is left to ask":                         {job(batchv1.JobFailed), nil, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "BackoffLimitExceeded: too often"}},
+		"T25: it ended well and said no digest":         {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "hello")}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "hello"}},
+		"the newest pod counts, not the first":          {job(batchv1.JobFailed), []corev1.Pod{ended(5, ExitUser, "new"), ended(1, 66, "old")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "new"}},
+		"a log that is too long keeps its end":          {job(batchv1.JobFailed), []corev1.Pod{ended(1, ExitUser, strings.Repeat("x", 9000)+"END")}, Outcome{Tries: 1, Finished: true, Fault: User, Log: "..." + strings.Repeat("x", maxLog-6) + "END"}},
+		"it went well, and said how long the push took": {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\npushed 42\n")}, Outcome{Tries: 1, Finished: true, Digest: digest, Packages: digest, PushSeconds: 42}},
+		"it went well, with a list of packages":         {job(batchv1.JobComplete), []corev1.Pod{ended(2, 0, digest+"\npackages "+digest+"\n")}, Outcome{Tries: 1, Finished: true, Digest: digest, Packages: digest}},
+		"a digest with something in front is no":        {job(batchv1.JobComplete), []corev1.Pod{ended(1, 0, "x "+digest)}, Outcome{Tries: 1, Finished: true, Fault: Environment, Log: "x " + digest}},
 	} {
 		if diff := cmp.Diff(c.want, InspectJob(c.job, c.pods)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -3,6 +3,7 @@ package imagebuild
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/refit-dev/refit/internal/text"
@@ -35,7 +36,9 @@ type Outcome struct {
 	// Packages is the digest of the image with the list of packages, empty if there is
 	// none.
 	Packages string
-	Fault    Fault
+	// PushSeconds is how long the push of the image took.
+	PushSeconds int64
+	Fault       Fault
 	// Log is the end of the build's output.
 	Log string
 	// Tries counts the Job's attempts.
@@ -46,7 +49,7 @@ type Outcome struct {
 const maxLog = 4096
 
 // resultMessage is the termination message of a successful build.
-var resultMessage = regexp.MustCompile(`^(sha256:[0-9a-f]{64})(?:\n+packages (sha256:[0-9a-f]{64}))?$`)
+var resultMessage = regexp.MustCompile(`^(sha256:[0-9a-f]{64})(?:\n+packages (sha256:[0-9a-f]{64}))?(?:\n+pushed ([0-9]{1,9}))?$`)
 
 // InspectJob returns the outcome of a Job from its conditions and its pods.
 func InspectJob(job *batchv1.Job, pods []corev1.Pod) Outcome {
@@ -80,6 +83,7 @@ func (o *Outcome) readDigest(last *corev1.ContainerStateTerminated) {
 	if last != nil {
 		if m := resultMessage.FindStringSubmatch(strings.TrimSpace(last.Message)); m != nil {
 			o.Digest, o.Packages, o.Log = m[1], m[2], ""
+			o.PushSeconds, _ = strconv.ParseInt(m[3], 10, 64) // digits, or none by an older script
 			return
 		}
 	}

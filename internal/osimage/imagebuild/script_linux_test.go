@@ -150,7 +150,7 @@ func TestScriptBuilds(t *testing.T) {
 	containerfile("FROM configs AS final\nCOPY motd /etc/motd\nRUN --mount=type=secret,id=entitlement-key.pem read -r k < /run/secrets/entitlement-key.pem || true; test \"$k\" = hush && echo ran > /etc/ran\n")
 	code, last, log := b.run()
 	m := resultMessage.FindStringSubmatch(strings.TrimSpace(last))
-	if code != 0 || m == nil || m[2] == "" {
+	if code != 0 || m == nil || m[2] == "" || m[3] == "" {
 		t.Fatalf("%d %q\n%s", code, last, log)
 	}
 	files := b.files("os/edge@" + m[1])

@@ -123,12 +123,13 @@ func (r *Builds) append(ctx context.Context, b *v1alpha1.OSBuild, m materials, r
 	if err != nil {
 		return registryResult("append build", err), ctx.Err()
 	}
+	start := r.Now()
 	copied, err := img.Push(ctx, m.registryWriter(), repository, tag)
 	if err != nil {
 		return registryResult(fmt.Sprintf("push to %s", repository), err), ctx.Err()
 	}
 	got := resultOf(img)
-	got.copied = copied
+	got.copied, got.pushed = copied, r.Now().Sub(start)
 	return got, nil
 }
 

@@ -62,6 +62,8 @@ type result struct {
 	// manifests of the platforms, if the image is an index.
 	manifests []string
 	copied    int64
+	// pushed is how long the push to the registry took.
+	pushed time.Duration
 	// packages is the digest of the image with the list of packages, "" for none.
 	packages string
 	// parts is the Content with what an image has that goes to the nodes.
@@ -102,6 +104,9 @@ func (r *Builds) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	wait := r.applyResult(st, got)
 	if err := r.write(ctx, b, st); err != nil {
 		return ctrl.Result{}, err
+	}
+	if got.digest != "" && b.Spec.Output != v1alpha1.OutputNodes {
+		r.Tell.Pushed(b, got.pushed)
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
 }

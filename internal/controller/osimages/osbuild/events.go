@@ -23,6 +23,8 @@ type EventRecorder struct {
 	copied           *prometheus.CounterVec
 	reused, unbooted *prometheus.CounterVec
 	seconds          *prometheus.HistogramVec
+	waited, pushed   *prometheus.HistogramVec
+	nodes            *prometheus.GaugeVec
 }
 
 // durations of builds, in seconds: a layer takes one, a Containerfile minutes.
@@ -42,14 +44,30 @@ func NewEventRecorder(recorder events.EventRecorder, reg prometheus.Registerer) 
 		unbooted: counter("os_images_not_booted_total", "Times that a pool's nodes did not have to boot a new image, because it differs only in what agents write.", "os_image"),
 		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "refit", Name: "os_build_duration_seconds", Help: "How long builds took, from their start to their end.", Buckets: durations}, []string{"builder", "phase"}),
 	}
-	reg.MustRegister(t.builds, t.ended, t.retries, t.copied, t.reused, t.unbooted, t.seconds)
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "refit", Name: name, Help: help, Buckets: durations}, []string{"builder"})
+	}
+	t.waited = histogram("os_build_wait_seconds", "How long builds waited from their creation to their start.")
+	t.pushed = histogram("os_build_push_seconds", "How long the push of a built image to its registry took; of several platforms the slowest.")
+	t.nodes = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "refit", Name: "os_image_nodes", Help: "Nodes with an agent whose pool has an OS image, by state: Ready ones hold, staged or booted it, Missing ones do not have it yet."}, []string{"os_image", "pool", "state"})
+	reg.MustRegister(t.builds, t.ended, t.retries, t.copied, t.reused, t.unbooted, t.seconds, t.waited, t.pushed, t.nodes)
 	return t
 }
 
-// Count the builds there are.
-func (t *EventRecorder) Count(list []v1alpha1.OSBuild) {
+// Count the builds there are, and the nodes that have the image of their pool.
+func (t *EventRecorder) Count(list []v1alpha1.OSBuild, images []v1alpha1.OSImage) {
 	if t == nil {
 		return
+	}
+	t.nodes.Reset()
+	for i := range images {
+		for _, p := range images[i].Status.Pools {
+			var ready, all int
+			if n, _ := fmt.Sscanf(p.Prepulled, "%d/%d", &ready, &all); n == 2 {
+				t.nodes.WithLabelValues(images[i].Name, p.Name, "Ready").Set(float64(ready))
+				t.nodes.WithLabelValues(images[i].Name, p.Name, "Missing").Set(float64(max(0, all-ready)))
+			}
+		}
 	}
 	t.builds.Reset()
 	for i := range list {
@@ -81,6 +99,9 @@ func (t *EventRecorder) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus)
 	}
 	switch st.Phase {
 	case v1alpha1.BuildBuilding:
+		if st.StartedAt != nil {
+			t.waited.WithLabelValues(b.Spec.Builder).Observe(max(0, st.StartedAt.Sub(b.CreationTimestamp.Time).Seconds()))
+		}
 		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonImageBuilding, "it is built with "+b.Spec.Builder+": "+b.Spec.Why)
 	case v1alpha1.BuildSucceeded:
 		t.copied.WithLabelValues(b.Spec.OSImage).Add(float64(st.Copied))
@@ -89,6 +110,13 @@ func (t *EventRecorder) Changed(b *v1alpha1.OSBuild, st *v1alpha1.OSBuildStatus)
 		t.event(b, corev1.EventTypeWarning, v1alpha1.ReasonImageBuildFailed, fmt.Sprintf("it failed%s, at try %d: %s", took, max(1, st.Attempts), text.Tail(st.Log, maxNote/2)))
 	case v1alpha1.BuildInterrupted:
 		t.event(b, corev1.EventTypeNormal, v1alpha1.ReasonBuildInterrupted, "its inputs are not wanted any more; it ended"+took)
+	}
+}
+
+// Pushed counts how long the push of a built image took.
+func (t *EventRecorder) Pushed(b *v1alpha1.OSBuild, took time.Duration) {
+	if t != nil {
+		t.pushed.WithLabelValues(b.Spec.Builder).Observe(took.Seconds())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/refit-dev/refit/internal/text"
 
@@ -115,6 +116,9 @@ func (r *Builds) combineOutcomes(ctx context.Context, b *v1alpha1.OSBuild, st *v
 		return result{waits: jobEvery}, nil
 	}
 	got := result{digest: outs[0].Digest, packages: outs[0].Packages, platforms: slices.Clone(st.Platforms)}
+	for _, o := range outs { // the slowest: platforms are built at the same time
+		got.pushed = max(got.pushed, time.Duration(o.PushSeconds)*time.Second)
+	}
 	if len(outs) == 1 {
 		return got, nil
 	}
