@@ -149,6 +149,12 @@ type UpdatePoolSpec struct {
 	// Report.
 	// +optional
 	Drift DriftAction `json:"drift,omitempty"`
+	// DriftRules are other actions for single files and units; the closest rule counts.
+	// Where none matches, drift counts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	DriftRules []DriftRule `json:"driftRules,omitempty"`
 	// MaxStaging is how many nodes of the pool fetch and stage their next OS image at once.
 	// Every node does so before it is cordoned, independent of its turn.
 	// +optional
@@ -284,6 +290,28 @@ type DisruptionAction struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=200
 	Unit string `json:"unit,omitempty"`
+}
+
+// DriftRule is the action on changes of other writers to some files and units.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.files) || has(self.units)",message="name files or units that the rule applies to"
+type DriftRule struct {
+	// Files are paths, directories (everything below), or patterns: * within a name,
+	// ** over any number of directories.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:Pattern=`^/`
+	Files []string `json:"files,omitempty"`
+	// Units are names or patterns.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=200
+	Units []string `json:"units,omitempty"`
+	// Action on changes of other writers.
+	Action DriftAction `json:"action"`
 }
 
 // DriftAction is the action on changes of other writers on a node.

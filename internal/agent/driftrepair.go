@@ -25,7 +25,7 @@ func (dr *driftRepair) run(ctx context.Context) {
 		return
 	}
 	for _, r := range w.Rendered() {
-		if r.Name == w.Spec.Config && r.Config.Drift == model.DriftRepair && dr.configs.configApproved(ctx, forDrift, r) {
+		if r.Name == w.Spec.Config && r.Config.RepairsDrift() && dr.configs.configApproved(ctx, forDrift, r) {
 			dr.repairConfig(ctx, r.Config)
 		}
 	}

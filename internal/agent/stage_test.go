@@ -184,6 +184,7 @@ func TestDriftIsRepaired(t *testing.T) {
 		"nothing was changed":                    {[]string{repair}, nil, nil, 1, ""},
 		"it cannot be restored":                  {[]string{repair}, []string{"/etc/motd"}, errors.New("read-only file system"), 1, ""},
 		"so many that a message would not end":   {[]string{repair}, []string{long}, nil, 1, "DriftRepaired: restored the configured state of: /etc/some"},
+		"a rule repairs one file":                {[]string{`{"version":"refit.dev/config/v1","files":[{"path":"/etc/motd","drift":"repair"}]}`}, []string{"/etc/motd"}, nil, 1, "DriftRepaired: "},
 		"only reported":                          {[]string{report}, nil, nil, 0, ""},
 		"ignored":                                {[]string{`{"version":"refit.dev/config/v1","drift":"ignore"}`}, nil, nil, 0, ""},
 		"asked for by a configuration of before": {[]string{report, repair}, nil, nil, 0, ""},
@@ -193,7 +194,7 @@ func TestDriftIsRepaired(t *testing.T) {
 			a, api, asked := idle(t, &fakeRuntime{dir: t.TempDir()}), newFakeAPI(), 0
 			a.api = api
 			a.facts.drift.repair = func(_ context.Context, got *model.NodeConfig, busy func() bool) ([]string, error) {
-				if asked++; got.Drift != model.DriftRepair || busy() {
+				if asked++; !got.RepairsDrift() || busy() {
 					t.Errorf("asked about %+v, busy %v", got, busy())
 				}
 				return c.did, c.fails
@@ -222,6 +223,7 @@ func TestTheControllerAloneConfiguresNothing(t *testing.T) {
 	mine := model.NodeConfig{Version: model.ConfigVersion, Drift: model.DriftRepair, External: []model.ConfigField{{Path: "firmware/bios", Value: "2", File: "/sys/class/dmi/id/bios_version"}},
 		Files: []model.ConfigFile{{Path: "/etc/motd", Mode: 0o644, Owner: "root", Group: "root", Data: []byte("hello\n")}}}
 	hello := "hello\n"
+	type objects = people
 	people := func(p *people) {
 		p.configs = []v1alpha1.NodeConfig{{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.NodeConfigSpec{Fields: []v1alpha1.NodeField{{Path: "firmware/bios", Value: "2", File: "/sys/class/dmi/id/bios_version"}},
 			Files: []v1alpha1.NodeFile{{Path: "/etc/motd", Contents: &v1alpha1.FileContents{Inline: &hello}}}}}}
@@ -232,6 +234,24 @@ func TestTheControllerAloneConfiguresNothing(t *testing.T) {
 		c.Files, c.External = slices.Clone(c.Files), slices.Clone(c.External)
 		change(&c)
 		return c
+	}
+	byRule := func(p *objects) {
+		people(p)
+		p.pools[0].Spec = v1alpha1.UpdatePoolSpec{DriftRules: []v1alpha1.DriftRule{{Files: []string{"/etc/motd"}, Action: v1alpha1.DriftRepair}}}
+	}
+	for name, says := range map[string]func(*objects){"drift: Report": func(p *objects) { people(p); p.pools[0].Spec.Drift = "" }, "a rule": byRule} {
+		a, api := idle(t, &fakeRuntime{dir: t.TempDir()}), newFakeAPI()
+		api.says(says)
+		a.api = api
+		repaired := 0
+		a.facts.drift.repair = func(context.Context, *model.NodeConfig, func() bool) ([]string, error) { repaired++; return nil, nil }
+		c := forge(func(c *model.NodeConfig) { c.Drift, c.Files[0].Drift = "", model.DriftRepair })
+		a.want = &desired.State{Spec: v1alpha1.NodeUpdateSpec{Config: "c"}, Configs: map[string]string{"c": string(c.JSON())}}
+		a.facts.asked(t.Context())
+		a.facts.drift.run(t.Context())
+		if allowed := name == "a rule"; repaired > 0 != allowed {
+			t.Errorf("%s: repaired %d times", name, repaired)
+		}
 	}
 	for name, c := range map[string]struct {
 		config  model.NodeConfig

@@ -42,11 +42,34 @@ type NodeConfig struct {
 	OS *ConfigOS `json:"os,omitempty"`
 }
 
-// Words of NodeConfig.Drift.
+// Words of NodeConfig.Drift. A part of it says DriftReport where its rule differs from another
+// policy of the whole.
 const (
 	DriftRepair = "repair"
 	DriftIgnore = "ignore"
+	DriftReport = "report"
 )
+
+// DriftOf is the policy for a part with a policy of its own, which may be empty.
+func (c NodeConfig) DriftOf(own string) string {
+	switch {
+	case own != "":
+		return own
+	case c.Drift != "":
+		return c.Drift
+	}
+	return DriftReport
+}
+
+// HasDriftRules reports whether a part has a policy of its own.
+func (c NodeConfig) HasDriftRules() bool {
+	return slices.ContainsFunc(c.Files, func(f ConfigFile) bool { return f.Drift != "" }) || slices.ContainsFunc(c.Units, func(u ConfigUnit) bool { return u.Drift != "" })
+}
+
+// RepairsDrift reports whether changes of other writers are to be undone anywhere.
+func (c NodeConfig) RepairsDrift() bool {
+	return c.Drift == DriftRepair || slices.ContainsFunc(c.Files, func(f ConfigFile) bool { return f.Drift == DriftRepair }) || slices.ContainsFunc(c.Units, func(u ConfigUnit) bool { return u.Drift == DriftRepair })
+}
 
 // ConfigOS is the operating system a node is to boot.
 type ConfigOS struct {
@@ -126,6 +149,8 @@ type ConfigFile struct {
 	// AsImage: a file that refit wrote over the booted image's file is restored; a file of
 	// another writer stays.
 	AsImage bool `json:"asImage,omitempty"`
+	// Drift is the policy for this file, empty for that of the configuration.
+	Drift string `json:"drift,omitempty"`
 	// Own: refit chose the path, from the name of a unit. It is known while a
 	// configuration is made and is not part of it.
 	Own bool `json:"-"`
@@ -159,6 +184,8 @@ type ConfigUnit struct {
 	Name       string     `json:"name"`
 	State      string     `json:"state"`
 	Disruption Disruption `json:"disruption"`
+	// Drift is the policy for this unit, empty for that of the configuration.
+	Drift string `json:"drift,omitempty"`
 }
 
 // ConfigCertificate is how young a certificate must be.
@@ -198,6 +225,10 @@ const (
 	// FieldFilesDrift says which files and units are not as refit made them, although
 	// they are wanted so still; empty for none.
 	FieldFilesDrift = "files/drift"
+	// FieldFilesReport and FieldFilesRepair are in place of it if parts have policies of their
+	// own: what is reported, and what an update or the agent repairs.
+	FieldFilesReport = "files/drift/report"
+	FieldFilesRepair = "files/drift/repair"
 	// FieldDriftPolicy is NodeConfig.Drift as the agent follows it.
 	FieldDriftPolicy = "drift/policy"
 	// FieldOSDrift begins the fields of what is not as the OS image has it; the kind

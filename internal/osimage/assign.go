@@ -1,6 +1,40 @@
 package osimage
 
-import "github.com/refit-dev/refit/internal/model"
+import (
+	"slices"
+
+	"github.com/refit-dev/refit/internal/model"
+)
+
+// DriftRule is the policy for changes of other writers to some files and units; Policy is one of
+// model's words of drift.
+type DriftRule struct {
+	Files, Units []string
+	Policy       string
+}
+
+// AssignDrift sets the policy of each file and unit that a rule matches; the closest rule counts.
+func AssignDrift(rules []DriftRule, c model.NodeConfig) model.NodeConfig {
+	if len(rules) == 0 {
+		return c
+	}
+	names := make([]Rule, len(rules))
+	for i, r := range rules {
+		names[i] = Rule{Files: r.Files, Units: r.Units}
+	}
+	c.Files, c.Units = slices.Clone(c.Files), slices.Clone(c.Units)
+	for i := range c.Files {
+		if at := closestIndex(names, Change{Kind: ChangeFile, Name: c.Files[i].Path}); at >= 0 {
+			c.Files[i].Drift = rules[at].Policy
+		}
+	}
+	for i := range c.Units {
+		if at := closestIndex(names, Change{Kind: ChangeUnit, Name: c.Units[i].Name}); at >= 0 {
+			c.Units[i].Drift = rules[at].Policy
+		}
+	}
+	return c
+}
 
 // AssignFile sets the disruption of a file whose NodeConfig declares none.
 func AssignFile(pool []Rule, f model.ConfigFile) model.ConfigFile {

@@ -91,16 +91,22 @@ func actionsFor(pool []Rule, c Change) ([]Action, string) {
 
 // closest returns the rule with the most specific pattern, the first of equals.
 func closest(rules []Rule, c Change) *Rule {
+	at := closestIndex(rules, c)
+	if at < 0 {
+		return nil
+	}
+	return &rules[at]
+}
+
+// closestIndex is -1 if no rule matches.
+func closestIndex(rules []Rule, c Change) int {
 	best, at := -1, -1
 	for i, r := range rules {
 		if n := nearness(r, c); n > best {
 			best, at = n, i
 		}
 	}
-	if at < 0 {
-		return nil
-	}
-	return &rules[at]
+	return at
 }
 
 // exactNearness is nearer than any pattern.

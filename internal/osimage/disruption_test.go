@@ -219,3 +219,24 @@ func TestAssign(t *testing.T) {
 		t.Error("without a rule it stays the restart that it is elsewhere:", d)
 	}
 }
+
+// The closest rule decides what becomes of changes of other writers; the configuration that came in
+// stays as it was.
+func TestAssignDrift(t *testing.T) {
+	c := model.NodeConfig{Files: []model.ConfigFile{{Path: "/etc/a/b.conf"}, {Path: "/etc/a/c.conf"}, {Path: "/etc/other"}}, Units: []model.ConfigUnit{{Name: "x.service"}, {Name: "y.service"}}}
+	rules := []DriftRule{{Files: []string{"/etc/a"}, Policy: model.DriftIgnore}, {Files: []string{"/etc/a/*.conf"}, Policy: model.DriftRepair}, {Files: []string{"/etc/a/c.conf"}, Units: []string{"x.*"}, Policy: model.DriftReport}}
+	got := AssignDrift(rules, c)
+	var all []string
+	for _, f := range got.Files {
+		all = append(all, f.Drift)
+	}
+	for _, u := range got.Units {
+		all = append(all, u.Drift)
+	}
+	if want := []string{model.DriftRepair, model.DriftReport, "", model.DriftReport, ""}; !slices.Equal(all, want) {
+		t.Errorf("%q", all)
+	}
+	if c.HasDriftRules() || !got.HasDriftRules() || !got.RepairsDrift() || c.RepairsDrift() {
+		t.Error(c, got)
+	}
+}

@@ -26,7 +26,7 @@ func PlacedOnNode(rendered, held model.NodeConfig) []PlacedItem {
 	}
 	for _, u := range rendered.Units {
 		item := PlacedItem{What: "unit " + u.Name, Where: ByAgent, Rule: "the agent has it " + u.State}
-		if i, ok := inImage[item.What]; ok && slices.Contains(held.Units, u) {
+		if i, ok := inImage[item.What]; ok && slices.ContainsFunc(held.Units, func(h model.ConfigUnit) bool { return h.Name == u.Name && h.State == u.State }) {
 			item.Where, item.At, item.Rule = i.Where, i.At, i.Rule+"; the agent verifies it"
 		}
 		out = append(out, item)

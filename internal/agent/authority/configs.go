@@ -201,12 +201,17 @@ func (w *wanted) readPools(ctx context.Context, api ConfigReader, of map[string]
 			continue
 		}
 		pools = append(pools, p.Name)
-		w.repairs = w.repairs || p.Spec.Drift == v1alpha1.DriftRepair
+		w.repairs = w.repairs || repairsDrift(&p.Spec)
 		if p.Spec.OSImage != "" {
 			w.images = append(w.images, p.Spec.OSImage)
 		}
 	}
 	return pools, w.readImages(ctx, api)
+}
+
+// repairsDrift reports whether a pool has changes of other writers undone.
+func repairsDrift(p *v1alpha1.UpdatePoolSpec) bool {
+	return p.Drift == v1alpha1.DriftRepair || slices.ContainsFunc(p.DriftRules, func(r v1alpha1.DriftRule) bool { return r.Action == v1alpha1.DriftRepair })
 }
 
 // KubeadmPatches returns the directory of kubeadm's patches that this node's UpdatePool
@@ -274,8 +279,8 @@ func refusesConfig(c *model.NodeConfig, want *wanted) string {
 		return why
 	}
 	switch {
-	case c.Drift == model.DriftRepair && !want.repairs:
-		return "no UpdatePool of this node has drift: Repair"
+	case c.RepairsDrift() && !want.repairs:
+		return "no UpdatePool of this node has drift: Repair, for all or by a rule"
 	case c.Kubelet != "" && c.Kubelet != want.Kubelet:
 		return "the NodeConfigs have other fields of the kubelet"
 	case c.SandboxImage != "" && c.SandboxImage != want.SandboxImage:

@@ -25,6 +25,13 @@ func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 	if failed := fields[model.FieldOSFailed]; failed != "" {
 		out = append(out, gate.Drift{Kind: gate.DriftFailed, Detail: "it rolled itself back from the OS image that is still wanted: " + failed})
 	}
+	// Policies of single files and units come before that of the pool.
+	if d := fields[model.FieldFilesReport]; d != "" {
+		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d})
+	}
+	if d := fields[model.FieldFilesRepair]; d != "" {
+		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d, RepairedByUpdate: true})
+	}
 	policy := fields[model.FieldDriftPolicy]
 	if policy == model.DriftIgnore {
 		return out

@@ -47,6 +47,11 @@ func TestDriftOf(t *testing.T) {
 	if d := cmp.Diff([]gate.Drift{failed}, driftOf(&v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: fields}}})); d != "" {
 		t.Error("a policy ignores a node that rolled itself back:", d)
 	}
+	fields = map[string]string{model.FieldDriftPolicy: model.DriftIgnore, model.FieldFilesReport: "a", model.FieldFilesRepair: "b", "os/drift/UsrOverlay": "c"}
+	want := []gate.Drift{{Kind: gate.DriftFiles, Detail: "a"}, {Kind: gate.DriftFiles, Detail: "b", RepairedByUpdate: true}}
+	if d := cmp.Diff(want, driftOf(&v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: fields}}})); d != "" {
+		t.Error("rules for single files before the policy of the pool:", d)
+	}
 	if driftOf(nil) != nil || driftOf(&v1alpha1.NodeUpdate{}) != nil {
 		t.Error("of a node that says nothing")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/controller/nodeindex"
 	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
@@ -248,6 +249,7 @@ func (w *configSnapshot) render(names []string, pool string) *rendered {
 		c, verdicts = w.withImage(p, names, c)
 	}
 	c.Drift = driftOf(p, c)
+	c = osimage.AssignDrift(driftRules(p), c)
 	r := &rendered{config: c, fields: c.Fields(), verdicts: verdicts}
 	if len(verdicts) == 0 && !c.Empty() {
 		r.data = string(c.JSON())

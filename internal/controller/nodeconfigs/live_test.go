@@ -11,6 +11,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/osimage/contents"
+	"github.com/refit-dev/refit/internal/pipeline/nodeconfig"
 )
 
 // Differences of a newer image that need no reboot are files of the nodes. A file that was
@@ -73,5 +74,23 @@ func TestWrittenOverAnImage(t *testing.T) {
 	other.Image = "r.example/os@sha256:other"
 	if err := w.imagesOf(image(v1alpha1.OSImagePool{Live: &other}), map[string]*v1alpha1.Content{live.Name: live}); err == nil {
 		t.Error("files of another image are taken")
+	}
+}
+
+// A rule for single files differs from the policy of the pool; another policy is another configuration.
+func TestRenderDriftRules(t *testing.T) {
+	file := func(path string) model.ConfigFile {
+		return model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte("x"), Disruption: model.DisruptionNone}
+	}
+	w := &configSnapshot{sources: map[string]nodeconfig.Source{"all": {Name: "all", Files: []model.ConfigFile{file("/etc/a"), file("/etc/b")}}},
+		pools: []v1alpha1.UpdatePool{{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: v1alpha1.UpdatePoolSpec{Drift: v1alpha1.DriftRepair}}, {ObjectMeta: metav1.ObjectMeta{Name: "rules"},
+			Spec: v1alpha1.UpdatePoolSpec{Drift: v1alpha1.DriftRepair, DriftRules: []v1alpha1.DriftRule{{Files: []string{"/etc/a"}, Action: v1alpha1.DriftIgnore}, {Files: []string{"/etc/b"}, Action: v1alpha1.DriftReport}}}}}}
+	plain, rules := w.render([]string{"all"}, "plain"), w.render([]string{"all"}, "rules")
+	if plain.name == "" || plain.name == rules.name || plain.config.HasDriftRules() {
+		t.Fatalf("%+v %+v", plain, rules)
+	}
+	var read model.NodeConfig
+	if err := json.Unmarshal([]byte(rules.data), &read); err != nil || read.Drift != model.DriftRepair || read.Files[0].Drift != model.DriftIgnore || read.Files[1].Drift != model.DriftReport {
+		t.Fatal(err, rules.data)
 	}
 }

@@ -289,10 +289,25 @@ func (w *configSnapshot) perNodeBlockers(p *v1alpha1.UpdatePool, names []string)
 	return out
 }
 
+// driftWords are the words of a configuration for a pool's actions.
+var driftWords = map[v1alpha1.DriftAction]string{v1alpha1.DriftRepair: model.DriftRepair, v1alpha1.DriftIgnore: model.DriftIgnore, v1alpha1.DriftReport: model.DriftReport}
+
+// driftRules are a pool's policies for single files and units.
+func driftRules(p *v1alpha1.UpdatePool) []osimage.DriftRule {
+	if p == nil {
+		return nil
+	}
+	var out []osimage.DriftRule
+	for _, r := range p.Spec.DriftRules {
+		out = append(out, osimage.DriftRule{Files: r.Files, Units: r.Units, Policy: driftWords[r.Action]})
+	}
+	return out
+}
+
 // driftOf is a pool's policy in the words of a configuration that wants anything.
 func driftOf(p *v1alpha1.UpdatePool, c model.NodeConfig) string {
-	if p == nil || c.Empty() {
+	if p == nil || c.Empty() || p.Spec.Drift == v1alpha1.DriftReport {
 		return ""
 	}
-	return map[v1alpha1.DriftAction]string{v1alpha1.DriftRepair: model.DriftRepair, v1alpha1.DriftIgnore: model.DriftIgnore}[p.Spec.Drift]
+	return driftWords[p.Spec.Drift]
 }

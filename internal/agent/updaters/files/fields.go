@@ -17,31 +17,52 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	if err != nil {
 		g = recordData{} // then it is unknown what refit wrote
 	}
-	var drift []string
+	drift := drifts{}
 	for _, f := range c.Files {
 		v := u.fileValue(g, f)
 		if v != "" {
 			out[model.FieldFile+f.Path] = v
 		}
 		if why := fileDrift(g, f, v); why != "" {
-			drift = append(drift, why)
+			drift.add(c.DriftOf(f.Drift), why)
 		}
 		if why := u.shadowsImageFile(g, f); why != "" {
-			drift = append(drift, why)
+			drift.add(c.DriftOf(f.Drift), why)
 		}
 	}
-	drift = append(drift, u.unitFields(ctx, c, g, out)...)
-	if len(drift) > 0 {
-		out[model.FieldFilesDrift] = joinDrift(drift)
-	}
+	u.unitFields(ctx, c, g, out, drift)
+	drift.fields(c, out)
 	if c.Drift != "" {
 		out[model.FieldDriftPolicy] = c.Drift
 	}
 	return out
 }
 
-// unitFields adds the states of the units, and returns which of them others changed.
-func (u *Updater) unitFields(ctx context.Context, c *model.NodeConfig, g recordData, out map[string]string) (drift []string) {
+// drifts are the changes of other writers by the policy for them.
+type drifts map[string][]string
+
+func (d drifts) add(policy, why string) { d[policy] = append(d[policy], why) }
+
+// fields adds the changes to a node's fields: all of them under one policy, else those that are
+// ignored not at all.
+func (d drifts) fields(c *model.NodeConfig, out map[string]string) {
+	reported, repaired := model.FieldFilesReport, model.FieldFilesRepair
+	if !c.HasDriftRules() {
+		reported, repaired = model.FieldFilesDrift, model.FieldFilesDrift
+		d[model.DriftReport] = append(d[model.DriftReport], d[model.DriftIgnore]...)
+	}
+	for _, f := range []struct {
+		field  string
+		drifts []string
+	}{{reported, d[model.DriftReport]}, {repaired, d[model.DriftRepair]}} {
+		if len(f.drifts) > 0 {
+			out[f.field] = joinDrift(f.drifts)
+		}
+	}
+}
+
+// unitFields adds the states of the units, and which of them others changed.
+func (u *Updater) unitFields(ctx context.Context, c *model.NodeConfig, g recordData, out map[string]string, drift drifts) {
 	for _, w := range c.Units {
 		s, err := u.host.Unit(ctx, w.Name)
 		if err != nil {
@@ -50,10 +71,9 @@ func (u *Updater) unitFields(ctx context.Context, c *model.NodeConfig, g recordD
 		is := unitState(s)
 		out[model.FieldUnit+w.Name] = is
 		if g.Units[w.Name] == w.State && unitDrifted(s, w.State) {
-			drift = append(drift, fmt.Sprintf("unit %s is %s; refit made it %s", w.Name, is, w.State))
+			drift.add(c.DriftOf(w.Drift), fmt.Sprintf("unit %s is %s; refit made it %s", w.Name, is, w.State))
 		}
 	}
-	return drift
 }
 
 // fileDrift says how a file differs from what refit wrote and the configuration still wants,

@@ -233,3 +233,44 @@ func TestRepair(t *testing.T) {
 		t.Fatal("nothing is left to do:", did, err, cmp.Diff(well, n.state()))
 	}
 }
+
+// Files and units with a policy of their own: only those that say so are restored, what is ignored is
+// not reported, and the others go by the policy of the whole.
+func TestDriftRules(t *testing.T) {
+	idle, dir := func() bool { return false }, t.TempDir()
+	c := config()
+	c.Drift = model.DriftIgnore
+	for i, own := range []string{model.DriftReport, "", model.DriftRepair, ""} {
+		c.Files[i].Drift = own
+	}
+	c.Units[1].Drift = model.DriftRepair
+	n := newNode(t)
+	u := New(n, n.root, n.root+".json")
+	run(t, u, task(t, n, c))
+	if f := u.Fields(t.Context(), &c); f[model.FieldFilesReport]+f[model.FieldFilesRepair]+f[model.FieldFilesDrift] != "" {
+		t.Fatal("nothing was changed:", f)
+	}
+	n.put(t, "/etc/probe.conf", "theirs")                       // report
+	n.put(t, "/etc/systemd/system/extra.service", "[Service2]") // ignore, as the whole
+	n.put(t, "/etc/sysctl.d/90-edge.conf", "theirs")            // repair
+	n.put(t, "/etc/motd", "theirs")                             // ignore, as the whole
+	n.units["extra.service"].Active = "inactive"                // repair
+	f := u.Fields(t.Context(), &c)
+	if f[model.FieldFilesReport] != "/etc/probe.conf is not as refit wrote it" || f[model.FieldFilesDrift] != "" || f[model.FieldDriftPolicy] != model.DriftIgnore ||
+		f[model.FieldFilesRepair] != "/etc/sysctl.d/90-edge.conf is not as refit wrote it; unit extra.service is enabled and inactive; refit made it enabled" {
+		t.Fatal(f)
+	}
+	did, err := u.Repair(t.Context(), dir, &c, idle)
+	if d := cmp.Diff([]string{"/etc/sysctl.d/90-edge.conf", "extra.service"}, did); err != nil || d != "" {
+		t.Fatal(err, d)
+	}
+	if f := u.Fields(t.Context(), &c); f[model.FieldFilesRepair] != "" || f[model.FieldFilesReport] == "" {
+		t.Fatal(f)
+	}
+	c.Drift = model.DriftRepair
+	c.Files[3].Drift = model.DriftIgnore
+	c.Files[1].Drift = model.DriftIgnore
+	if did, err := u.Repair(t.Context(), dir, &c, idle); err != nil || did != nil || !n.there("/etc/motd") {
+		t.Fatal("what is reported or ignored was restored:", did, err)
+	}
+}

@@ -15,7 +15,7 @@ import (
 // for what must still be reloaded after a crash. busy reports a run that has started: it
 // does all this itself. did lists what was restored.
 func (u *Updater) Repair(ctx context.Context, dir string, c *model.NodeConfig, busy func() bool) (did []string, err error) {
-	if c.Drift != model.DriftRepair {
+	if !c.RepairsDrift() {
 		return nil, nil
 	}
 	u.work.Lock()
@@ -64,13 +64,13 @@ func (u *Updater) driftedParts(ctx context.Context, c *model.NodeConfig) (*model
 	out := &model.NodeConfig{}
 	for _, f := range c.Files {
 		mild := f.Disruption == model.DisruptionNone || f.Disruption == model.DisruptionReload
-		if mild && fileDrift(g, f, u.fileValue(g, f)) != "" {
+		if mild && c.DriftOf(f.Drift) == model.DriftRepair && fileDrift(g, f, u.fileValue(g, f)) != "" {
 			out.Files = append(out.Files, f)
 		}
 	}
 	mild := []model.Disruption{"", model.DisruptionNone, model.DisruptionReload, model.DisruptionRestart}
 	for _, w := range c.Units {
-		if g.Units[w.Name] != w.State || !slices.Contains(mild, w.Disruption) {
+		if c.DriftOf(w.Drift) != model.DriftRepair || g.Units[w.Name] != w.State || !slices.Contains(mild, w.Disruption) {
 			continue
 		}
 		s, err := u.host.Unit(ctx, w.Name)
