@@ -36,6 +36,11 @@ func AssignDrift(rules []DriftRule, c model.NodeConfig) model.NodeConfig {
 	return c
 }
 
+// HasRule reports whether a rule of the pool is about a file.
+func HasRule(pool []Rule, path string) bool {
+	return closest(pool, Change{Kind: ChangeFile, Name: path}) != nil
+}
+
 // AssignFile sets the disruption of a file whose NodeConfig declares none.
 func AssignFile(pool []Rule, f model.ConfigFile) model.ConfigFile {
 	if f.Disruption == "" && len(f.Units) == 0 {

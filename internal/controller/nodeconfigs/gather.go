@@ -244,7 +244,7 @@ func (w *configSnapshot) render(names []string, pool string) *rendered {
 		sources = append(sources, w.sources[name])
 	}
 	p := w.pool(pool)
-	c, verdicts := nodeconfig.Merge(Assign(p, sources))
+	c, verdicts := nodeconfig.Merge(Assign(p, w.held(pool), sources))
 	if len(verdicts) == 0 {
 		c, verdicts = w.withImage(p, names, c)
 	}
@@ -256,6 +256,14 @@ func (w *configSnapshot) render(names []string, pool string) *rendered {
 		r.name = v1alpha1.ContentName(v1alpha1.ContentConfig, r.data)
 	}
 	return r
+}
+
+// held is what the image of a pool was built from.
+func (w *configSnapshot) held(pool string) model.NodeConfig {
+	if i := w.images[pool]; i != nil {
+		return i.made
+	}
+	return model.NodeConfig{}
 }
 
 // wants reports whether a node with these fields is as the configuration wants.

@@ -94,3 +94,41 @@ func TestRenderDriftRules(t *testing.T) {
 		t.Fatal(err, rules.data)
 	}
 }
+
+// A registries.conf that only adds a mirror for digests reloads the runtime; any other change, and what
+// a person says of it, is as before.
+func TestMirrorsNeedNoBoot(t *testing.T) {
+	const path, old = "/etc/containers/registries.conf", "[[registry]]\nlocation = \"r.example\"\n"
+	const adds, tags = old + "[[registry.mirror]]\nlocation = \"m.example\"\npull-from-mirror = \"digest-only\"\n", old + "[[registry.mirror]]\nlocation = \"m.example\"\n"
+	file := func(path, data string) model.ConfigFile {
+		return model.ConfigFile{Path: path, Mode: 0o644, Owner: "root", Group: "root", Data: []byte(data)}
+	}
+	declared := file(path, adds)
+	declared.Disruption = model.DisruptionDrain
+	other := file(path, adds)
+	other.Mode = 0o600
+	held := model.NodeConfig{Files: []model.ConfigFile{file(path, old), file("/etc/containers/registries.conf.d/10.conf", old), file("/etc/app.conf", old)}}
+	pool := &v1alpha1.UpdatePool{Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge"}}
+	ruled := &v1alpha1.UpdatePool{Spec: v1alpha1.UpdatePoolSpec{OSImage: "edge", Disruption: []v1alpha1.DisruptionRule{{Files: []string{"/etc/containers"}, Actions: []v1alpha1.DisruptionAction{{Type: "Drain"}}}}}}
+	for name, c := range map[string]struct {
+		pool *v1alpha1.UpdatePool
+		held model.NodeConfig
+		file model.ConfigFile
+		want model.Disruption
+	}{
+		"adds a mirror":                 {pool, held, file(path, adds), model.DisruptionReload},
+		"adds one in a drop-in":         {pool, held, file("/etc/containers/registries.conf.d/10.conf", adds), model.DisruptionReload},
+		"is as in the image again":      {pool, held, file(path, old), model.DisruptionReload},
+		"a mirror for tags":             {pool, held, file(path, tags), model.DisruptionReboot},
+		"what the image has is unknown": {pool, model.NodeConfig{}, file(path, adds), model.DisruptionReboot},
+		"the NodeConfig says otherwise": {pool, held, declared, model.DisruptionDrain},
+		"a rule says otherwise":         {ruled, held, file(path, adds), model.DisruptionDrain},
+		"another mode":                  {pool, held, other, model.DisruptionReboot},
+		"another file":                  {pool, held, file("/etc/app.conf", adds), model.DisruptionReboot},
+	} {
+		got := Assign(c.pool, c.held, []nodeconfig.Source{{Name: "n", Files: []model.ConfigFile{c.file}}})[0].Files[0]
+		if got.Disruption != c.want || (c.want == model.DisruptionReload) != (len(got.Units) == 1) {
+			t.Errorf("%s: %s %v", name, got.Disruption, got.Units)
+		}
+	}
+}

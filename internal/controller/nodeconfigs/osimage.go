@@ -11,6 +11,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/osimage"
 	"github.com/refit-dev/refit/internal/osimage/contents"
 
@@ -129,8 +130,9 @@ func Rules(p *v1alpha1.UpdatePool) []osimage.Rule {
 }
 
 // Assign says what changes cost by the rules of a pool, where the NodeConfigs do
-// not. Without rules and OSImage the sources are as they were.
-func Assign(p *v1alpha1.UpdatePool, sources []nodeconfig.Source) []nodeconfig.Source {
+// not. held is what the pool's image was built from. Without rules and OSImage the sources are as
+// they were.
+func Assign(p *v1alpha1.UpdatePool, held model.NodeConfig, sources []nodeconfig.Source) []nodeconfig.Source {
 	if p == nil || p.Spec.OSImage == "" && len(p.Spec.Disruption) == 0 {
 		return sources
 	}
@@ -139,7 +141,7 @@ func Assign(p *v1alpha1.UpdatePool, sources []nodeconfig.Source) []nodeconfig.So
 	for i := range out {
 		files, units := slices.Clone(out[i].Files), slices.Clone(out[i].Units)
 		for j := range files {
-			files[j] = osimage.AssignFile(rules, files[j])
+			files[j] = osimage.AssignFile(rules, reloadsMirrors(rules, held, files[j]))
 		}
 		for j := range units {
 			units[j].Disruption = osimage.AssignUnit(rules, units[j].Name, units[j].Disruption)
@@ -147,6 +149,29 @@ func Assign(p *v1alpha1.UpdatePool, sources []nodeconfig.Source) []nodeconfig.So
 		out[i].Files, out[i].Units = files, units
 	}
 	return out
+}
+
+// runtimeUnit reads a registries.conf again when it reloads. Other runtimes and tools read the file
+// each time, or not at all; a node without the unit reloads nothing.
+const runtimeUnit = "crio.service"
+
+// reloadsMirrors has a registries.conf that only adds mirrors for digests reload the runtime, where
+// neither its NodeConfig nor a rule of the pool says otherwise.
+func reloadsMirrors(rules []osimage.Rule, held model.NodeConfig, f model.ConfigFile) model.ConfigFile {
+	if f.Disruption != "" || len(f.Units) > 0 || f.Absent || !isRegistriesConf(f.Path) || osimage.HasRule(rules, f.Path) {
+		return f
+	}
+	for _, h := range held.Files {
+		if h.Path == f.Path && !h.Absent && h.Mode == f.Mode && h.Owner == f.Owner && h.Group == f.Group && h.Payload+f.Payload == "" && oci.OnlyAddsMirrors(string(h.Data), string(f.Data)) {
+			f.Disruption, f.Units = model.DisruptionReload, []string{runtimeUnit}
+		}
+	}
+	return f
+}
+
+func isRegistriesConf(path string) bool {
+	dir, is := strings.CutPrefix(path, "/etc/containers/registries.conf.d/")
+	return path == "/etc/containers/registries.conf" || is && !strings.Contains(dir, "/") && strings.HasSuffix(dir, ".conf")
 }
 
 // ForPool reports whether a NodeConfig is for every node of a pool: what goes into

@@ -135,7 +135,7 @@ func (w *imageSnapshot) fill(x *poolPlan, about base, text osbuild.Texts) {
 	}
 	vs := osimage.CheckRules("UpdatePool/"+x.pool.Name, nodeconfigs.Rules(x.pool))
 	if len(vs) == 0 {
-		x.config, vs = nodeconfig.Merge(nodeconfigs.Assign(x.pool, sources))
+		x.config, vs = nodeconfig.Merge(nodeconfigs.Assign(x.pool, w.held(x), sources))
 	}
 	if len(vs) == 0 {
 		x.placed, vs = osimage.PlaceConfig(x.config)
@@ -156,6 +156,16 @@ func (w *imageSnapshot) fill(x *poolPlan, about base, text osbuild.Texts) {
 		x.inputs.Output, x.inputs.Repository = string(v1alpha1.OutputNodes), onNodes(x.image.Name)
 	}
 	x.placeBuild(text)
+}
+
+// held is what the image of a pool was built from, the zero value if that is not known.
+func (w *imageSnapshot) held(x *poolPlan) model.NodeConfig {
+	c := w.contents[x.before.Content]
+	if c == nil {
+		return model.NodeConfig{}
+	}
+	config, _ := osimage.OpenConfig([]byte(c.Data)) // else nothing is known of it
+	return config
 }
 
 // placeBuild sets what a build in a Job has in addition to its inputs, and whether a Job can
