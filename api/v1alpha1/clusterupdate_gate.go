@@ -14,6 +14,11 @@ type AcceptedRisk struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.trim().size() >= 3",message="say why the risk is taken: `refit accept CHECK --reason TEXT --until DURATION`"
 	Reason string `json:"reason"`
+	// By is who accepts it, for people who read it later: `refit accept` writes the name of
+	// its user.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	By string `json:"by,omitempty"`
 	// Until when it is taken. From then on the check counts again.
 	Until metav1.Time `json:"until"`
 }

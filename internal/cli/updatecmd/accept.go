@@ -34,7 +34,7 @@ func newAccept(a *inputs.Access) *cobra.Command {
 		Use:   "accept CHECK --reason TEXT --until DURATION",
 		Short: "Acknowledge a failing pre-update check until a deadline",
 		Long: `Acknowledge a failing check of the gate: until the deadline, its failures are
-warnings. The update records reason and deadline in its status. After the deadline
+warnings. The update records reason, user and deadline in its spec and warnings. After the deadline
 the check counts again.
 
 The checks of the approval, the plan, the quorum and the images cannot be accepted.
@@ -64,7 +64,7 @@ func riskFor(check string, f acceptFlags, now time.Time) (*v1alpha1.AcceptedRisk
 	case f.until <= 0:
 		return nil, console.UsageError(errors.New("--until DURATION is missing, for example 4h: an accepted risk has a deadline"))
 	}
-	return &v1alpha1.AcceptedRisk{Check: check, Reason: f.reason, Until: metav1.NewTime(now.Add(f.until).Truncate(time.Second))}, nil
+	return &v1alpha1.AcceptedRisk{Check: check, Reason: f.reason, By: inputs.CurrentUser(), Until: metav1.NewTime(now.Add(f.until).Truncate(time.Second))}, nil
 }
 
 func accept(ctx context.Context, a *inputs.Access, check string, f acceptFlags) error {

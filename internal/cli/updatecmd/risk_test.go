@@ -7,6 +7,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/cli/inputs"
 )
 
 func TestARiskHasANameAReasonAndAnEnd(t *testing.T) {
@@ -31,7 +32,7 @@ func TestARiskHasANameAReasonAndAnEnd(t *testing.T) {
 			if console.ExitCode(err) != tc.code || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Fatalf("%v, exit code %d", err, console.ExitCode(err))
 			}
-			if err == nil && (r.Check != tc.check || !r.Until.Time.Equal(now.Add(time.Hour))) {
+			if err == nil && (r.Check != tc.check || r.By != inputs.CurrentUser() || !r.Until.Time.Equal(now.Add(time.Hour))) {
 				t.Errorf("%+v", r)
 			}
 		})

@@ -112,7 +112,7 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	in.Unknown, in.Pending = map[string]string{}, map[string]bool{}
 	in.Lasts = w.estimatedDuration()
 	for _, a := range u.Spec.AcceptedRisks {
-		in.Accepted = append(in.Accepted, gate.Risk{Check: a.Check, Reason: a.Reason, Until: a.Until.Time})
+		in.Accepted = append(in.Accepted, gate.Risk{Check: a.Check, Reason: a.Reason, By: a.By, Until: a.Until.Time})
 	}
 	markUnobservedControlPlanes(in)
 	stretch := time.Duration(len(w.Nodes)/nodesPerSecond) * time.Second

@@ -47,8 +47,8 @@ func TestOSImagesOfThePlan(t *testing.T) {
 	}
 }
 
-// A failed build is a matter of the pools in the plan alone; a pool that is pinned to a build does not
-// wait for another, and a build that was not started has no name.
+// A failed build is a matter of the pools in the plan alone. A pool that is pinned to a build does not
+// wait for another. A build that was not started has no name.
 func TestFailedBuildsOfThePlan(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()

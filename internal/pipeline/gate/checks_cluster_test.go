@@ -125,11 +125,11 @@ func TestAcceptedRisks(t *testing.T) {
 		state  string
 		said   string
 	}{
-		"in time":                          {Risk{"pressure", "logs are cleaned tonight", now.Add(time.Hour)}, "quorum", RiskInForce, "accepted until 2026-11-20T12:00:00Z (logs are cleaned tonight): node n2 reports DiskPressure"},
-		"at its end it counts again":       {Risk{"pressure", "x", now}, "quorum,pressure", RiskExpired, "the risk accepted for check pressure ended"},
-		"a quorum can be accepted by none": {Risk{"quorum", "x", now.Add(time.Hour)}, "quorum,pressure", RiskCannotBeAccepted, "counts for nothing: this update cannot restore"},
-		"a name that no check has":         {Risk{"presure", "x", now.Add(time.Hour)}, "quorum,pressure", RiskUnknownCheck, `check "presure", which the gate does not have`},
-		"a check that says yes":            {Risk{"clock", "x", now.Add(time.Hour)}, "quorum,pressure", RiskNotNeeded, ""},
+		"in time":                          {Risk{Check: "pressure", Reason: "logs are cleaned tonight", By: "ada", Until: now.Add(time.Hour)}, "quorum", RiskInForce, "accepted until 2026-11-20T12:00:00Z by ada (logs are cleaned tonight): node n2 reports DiskPressure"},
+		"at its end it counts again":       {Risk{Check: "pressure", Reason: "x", Until: now}, "quorum,pressure", RiskExpired, "the risk accepted for check pressure ended"},
+		"a quorum can be accepted by none": {Risk{Check: "quorum", Reason: "x", Until: now.Add(time.Hour)}, "quorum,pressure", RiskCannotBeAccepted, "counts for nothing: this update cannot restore"},
+		"a name that no check has":         {Risk{Check: "presure", Reason: "x", Until: now.Add(time.Hour)}, "quorum,pressure", RiskUnknownCheck, `check "presure", which the gate does not have`},
+		"a check that says yes":            {Risk{Check: "clock", Reason: "x", Until: now.Add(time.Hour)}, "quorum,pressure", RiskNotNeeded, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestNothingIsAcceptedThatCannotBe(t *testing.T) {
 		in.Pulls.AlwaysAdmission = []string{"kube-apiserver-n1"}
 		plain := Decide(in)
 		for range rapid.IntRange(0, 8).Draw(t, "risks") {
-			in.Accepted = append(in.Accepted, Risk{rapid.SampledFrom(names).Draw(t, "check"), "accepted by ops", now.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "hours")) * time.Hour)})
+			in.Accepted = append(in.Accepted, Risk{Check: rapid.SampledFrom(names).Draw(t, "check"), Reason: "accepted by ops", Until: now.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "hours")) * time.Hour)})
 		}
 		r := Decide(in)
 		covered := 0

@@ -95,7 +95,7 @@ func osImagesBuilt(in *Input) (no, warn blockers) {
 			warn = append(warn, v)
 			continue
 		}
-		v.Fix = fmt.Sprintf("correct what the log names (kubectl describe osbuild %s); or pin the pool to a good build: refit rollback --pool %s --to OSBUILD; or `refit accept %s` to update its nodes with the image that they have", b.Build, b.Pool, OSImagesBuilt)
+		v.Fix = fmt.Sprintf("Correct what the log names (kubectl describe osbuild %s). Or pin the pool to a good build: refit rollback --pool %s --to OSBUILD. Or `refit accept %s` to update its nodes with the image that they have", b.Build, b.Pool, OSImagesBuilt)
 		no = append(no, v)
 	}
 	return no, warn

@@ -11,7 +11,9 @@ import (
 // Risk is a check whose "no" a person takes as a warning.
 type Risk struct {
 	Check, Reason string
-	Until         time.Time
+	// By is who accepted it, empty if unknown.
+	By    string
+	Until time.Time
 }
 
 // States of a risk; the words of the API's RiskState.
@@ -75,8 +77,12 @@ func (rs *risks) accept(c Check, blockers int) bool {
 func (rs *risks) asWarnings(c Check, vs []model.Blocker) []model.Blocker {
 	r := rs.byCheck[c.Name]
 	out := make([]model.Blocker, 0, len(vs))
+	who := ""
+	if r.By != "" {
+		who = " by " + r.By
+	}
 	for _, v := range vs {
-		v.Message = fmt.Sprintf("accepted until %s (%s): %s", r.Until.UTC().Format(time.RFC3339), r.Reason, v.Message)
+		v.Message = fmt.Sprintf("accepted until %s%s (%s): %s", r.Until.UTC().Format(time.RFC3339), who, r.Reason, v.Message)
 		out = append(out, v)
 	}
 	return out

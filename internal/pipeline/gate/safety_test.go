@@ -417,8 +417,8 @@ func TestRemovedBy(t *testing.T) {
 // outcomes are in order.
 func TestTwoRisksOfOneCheck(t *testing.T) {
 	t.Parallel()
-	short, long := Risk{"pressure", "short", now.Add(time.Hour)}, Risk{"pressure", "long", now.Add(2 * time.Hour)}
-	for _, risks := range [][]Risk{{short, long}, {long, short}, {{"webhooks", "w", now.Add(time.Hour)}, long, {"clock", "c", now.Add(time.Hour)}}} {
+	short, long := Risk{Check: "pressure", Reason: "short", Until: now.Add(time.Hour)}, Risk{Check: "pressure", Reason: "long", Until: now.Add(2 * time.Hour)}
+	for _, risks := range [][]Risk{{short, long}, {long, short}, {{Check: "webhooks", Reason: "w", Until: now.Add(time.Hour)}, long, {Check: "clock", Reason: "c", Until: now.Add(time.Hour)}}} {
 		in := open()
 		in.Nodes[0].Pressure, in.Nodes[1].Pressure = []string{"DiskPressure"}, []string{"DiskPressure"}
 		in.Accepted = risks
