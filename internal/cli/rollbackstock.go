@@ -101,16 +101,7 @@ func poolReports(ctx context.Context, c client.Reader, p *v1alpha1.UpdatePool) (
 // chooseStock returns the one image that all nodes of a pool ran before refit. Hosts that boot no
 // images do not count.
 func chooseStock(pool string, reports map[string]*v1alpha1.NodeUpdate) (string, error) {
-	byStock := map[string][]string{}
-	for name, r := range reports {
-		fields := map[string]string{}
-		if r != nil && r.Status.Observed != nil {
-			fields = r.Status.Observed.Fields
-		}
-		if fields["os/unsupported"] == "" {
-			byStock[fields[model.FieldOSStock]] = append(byStock[fields[model.FieldOSStock]], name)
-		}
-	}
+	byStock := nodesByStock(reports)
 	var problems []string
 	for _, stock := range slices.Sorted(maps.Keys(byStock)) {
 		nodes := byStock[stock]
@@ -135,6 +126,21 @@ func chooseStock(pool string, reports map[string]*v1alpha1.NodeUpdate) (string, 
 		return stock, nil
 	}
 	return "", nil
+}
+
+// nodesByStock are the nodes by what they ran before refit, empty if that is not known.
+func nodesByStock(reports map[string]*v1alpha1.NodeUpdate) map[string][]string {
+	out := map[string][]string{}
+	for name, r := range reports {
+		fields := map[string]string{}
+		if r != nil && r.Status.Observed != nil {
+			fields = r.Status.Observed.Fields
+		}
+		if fields["os/unsupported"] == "" {
+			out[fields[model.FieldOSStock]] = append(out[fields[model.FieldOSStock]], name)
+		}
+	}
+	return out
 }
 
 // createStock makes the OSImage of a pool's stock image. Nodes fetch it with the Secret for the base

@@ -25,13 +25,7 @@ func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 	if failed := fields[model.FieldOSFailed]; failed != "" {
 		out = append(out, gate.Drift{Kind: gate.DriftFailed, Detail: "it rolled itself back from the OS image that is still wanted: " + failed})
 	}
-	// Policies of single files and units come before that of the pool.
-	if d := fields[model.FieldFilesReport]; d != "" {
-		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d})
-	}
-	if d := fields[model.FieldFilesRepair]; d != "" {
-		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d, RepairedByUpdate: true})
-	}
+	out = append(out, driftByRules(fields)...)
 	policy := fields[model.FieldDriftPolicy]
 	if policy == model.DriftIgnore {
 		return out
@@ -44,6 +38,18 @@ func driftOf(nu *v1alpha1.NodeUpdate) []gate.Drift {
 			// Layered packages go by a person's hand alone.
 			out = append(out, gate.Drift{Kind: kind, Detail: fields[path], RepairedByUpdate: policy == model.DriftRepair && kind != gate.DriftPackages})
 		}
+	}
+	return out
+}
+
+// driftByRules is the drift of files and units with policies of their own, which come before that of
+// the pool.
+func driftByRules(fields map[string]string) (out []gate.Drift) {
+	if d := fields[model.FieldFilesReport]; d != "" {
+		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d})
+	}
+	if d := fields[model.FieldFilesRepair]; d != "" {
+		out = append(out, gate.Drift{Kind: gate.DriftFiles, Detail: d, RepairedByUpdate: true})
 	}
 	return out
 }

@@ -55,12 +55,7 @@ func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]stri
 // readOSBuilds are the images that pools of the plan should have and that cannot be built. A pool
 // that is pinned to a build waits for none.
 func readOSBuilds(ctx context.Context, c client.Reader, w Snapshot) ([]gate.OSBuild, error) {
-	pools := map[string]string{}
-	for i := range w.Pools {
-		if p := &w.Pools[i]; w.Moves.pools[p.Name] && p.Spec.OSImage != "" && p.Spec.OSBuild == "" {
-			pools[p.Name] = p.Spec.OSImage
-		}
-	}
+	pools := w.poolsThatBuild()
 	if len(pools) == 0 {
 		return nil, nil
 	}
@@ -94,6 +89,17 @@ func notReady(o *v1alpha1.OSImage) string {
 		return c.Reason
 	}
 	return ""
+}
+
+// poolsThatBuild are the OSImages of pools of the plan that follow them.
+func (w Snapshot) poolsThatBuild() map[string]string {
+	pools := map[string]string{}
+	for i := range w.Pools {
+		if p := &w.Pools[i]; w.Moves.pools[p.Name] && p.Spec.OSImage != "" && p.Spec.OSBuild == "" {
+			pools[p.Name] = p.Spec.OSImage
+		}
+	}
+	return pools
 }
 
 func buildFailed(ctx context.Context, c client.Reader, name string) (bool, error) {

@@ -162,11 +162,17 @@ func reloadsMirrors(rules []osimage.Rule, held model.NodeConfig, f model.ConfigF
 		return f
 	}
 	for _, h := range held.Files {
-		if h.Path == f.Path && !h.Absent && h.Mode == f.Mode && h.Owner == f.Owner && h.Group == f.Group && h.Payload+f.Payload == "" && oci.OnlyAddsMirrors(string(h.Data), string(f.Data)) {
+		if isSameButData(h, f) && oci.OnlyAddsMirrors(string(h.Data), string(f.Data)) {
 			f.Disruption, f.Units = model.DisruptionReload, []string{runtimeUnit}
 		}
 	}
 	return f
+}
+
+// isSameButData: both files have their data in the configuration, and differ in nothing else.
+func isSameButData(a, b model.ConfigFile) bool {
+	inline := !a.Absent && a.Payload+b.Payload == ""
+	return inline && a.Path == b.Path && a.Mode == b.Mode && a.Owner == b.Owner && a.Group == b.Group
 }
 
 func isRegistriesConf(path string) bool {

@@ -68,6 +68,11 @@ func (u *Updater) driftedParts(ctx context.Context, c *model.NodeConfig) (*model
 			out.Files = append(out.Files, f)
 		}
 	}
+	return out, u.addDriftedUnits(ctx, c, g, out)
+}
+
+// addDriftedUnits adds the units to restore.
+func (u *Updater) addDriftedUnits(ctx context.Context, c *model.NodeConfig, g recordData, out *model.NodeConfig) error {
 	mild := []model.Disruption{"", model.DisruptionNone, model.DisruptionReload, model.DisruptionRestart}
 	for _, w := range c.Units {
 		if c.DriftOf(w.Drift) != model.DriftRepair || g.Units[w.Name] != w.State || !slices.Contains(mild, w.Disruption) {
@@ -75,11 +80,11 @@ func (u *Updater) driftedParts(ctx context.Context, c *model.NodeConfig) (*model
 		}
 		s, err := u.host.Unit(ctx, w.Name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if unitDrifted(s, w.State) {
 			out.Units = append(out.Units, w)
 		}
 	}
-	return out, nil
+	return nil
 }

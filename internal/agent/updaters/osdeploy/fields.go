@@ -137,12 +137,7 @@ func fieldsOf(s osdriver.Status, want *model.ConfigOS, r recordData) map[string]
 	if r.Failed != nil && r.Failed.Digest == want.Digest() && out[model.FieldOSImage] != r.Failed.Digest {
 		out[model.FieldOSFailed] = text.Truncate(r.Failed.Digest+": "+r.Failed.Why, maxDetail)
 	}
-	if r.Stock != "" {
-		out[model.FieldOSStock] = r.Stock
-	}
-	if len(r.History) > 0 {
-		out[model.FieldOSHistory] = r.historyValue()
-	}
+	r.addHistoryFields(out)
 	if s.Rollback != nil {
 		out[FieldRollback] = r.requestedDigest(s.Rollback.Digest)
 	}

@@ -98,6 +98,16 @@ func imageName(image, digest string) string {
 	return repository + "@" + digest
 }
 
+// addHistoryFields adds what the record has to a node's fields.
+func (g recordData) addHistoryFields(out map[string]string) {
+	if g.Stock != "" {
+		out[model.FieldOSStock] = g.Stock
+	}
+	if len(g.History) > 0 {
+		out[model.FieldOSHistory] = g.historyValue()
+	}
+}
+
 // historyValue is the value of the field with the last entries, the newest last.
 func (g recordData) historyValue() string {
 	var out []string

@@ -1,6 +1,7 @@
 package osbuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,10 +116,9 @@ func (r *Builds) combineOutcomes(ctx context.Context, b *v1alpha1.OSBuild, st *v
 	if slices.ContainsFunc(outs, func(o imagebuild.Outcome) bool { return !o.Finished }) {
 		return result{waits: jobEvery}, nil
 	}
-	got := result{digest: outs[0].Digest, packages: outs[0].Packages, platforms: slices.Clone(st.Platforms)}
-	for _, o := range outs { // the slowest: platforms are built at the same time
-		got.pushed = max(got.pushed, time.Duration(o.PushSeconds)*time.Second)
-	}
+	// Platforms are built at the same time: the slowest push counts.
+	slowest := slices.MaxFunc(outs, func(a, b imagebuild.Outcome) int { return cmp.Compare(a.PushSeconds, b.PushSeconds) })
+	got := result{digest: outs[0].Digest, packages: outs[0].Packages, platforms: slices.Clone(st.Platforms), pushed: time.Duration(slowest.PushSeconds) * time.Second}
 	if len(outs) == 1 {
 		return got, nil
 	}
