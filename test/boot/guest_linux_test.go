@@ -99,7 +99,7 @@ func console(text string) {
 func work(ctx context.Context, o order) (outcome, error) {
 	c := &model.NodeConfig{Version: model.ConfigVersion, OS: &model.ConfigOS{Image: o.Image, KernelArguments: o.Kargs, ReadySeconds: o.ReadySeconds}}
 	h := &host{order: o, config: string(c.JSON())}
-	u := osdeploy.New(h, stateDir+"/os.json").WithBootCounter(&osdriver.BootCounter{})
+	u := osdeploy.New(h, stateDir+"/os.json").WithBootCounter(&osdriver.BootCounter{Runner: osdriver.Command{}})
 	dir := fmt.Sprintf("%s/machine/run-%d", stateDir, o.Attempt)
 	t := updaters.Task{UID: dir, Attempt: o.Attempt, Started: time.Now(), Dir: dir, Rollback: dir + "/rollback"}
 	t.Step.ID, t.Step.Updater, t.Step.Verb, t.Step.Params = "os-image", "os-image", "apply", map[string]string{model.ParamConfig: v1alpha1.ContentName(v1alpha1.ContentConfig, h.config)}

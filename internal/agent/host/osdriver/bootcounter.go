@@ -1,6 +1,8 @@
 package osdriver
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +29,9 @@ const bootTries = 2
 type BootCounter struct {
 	// Root is where the host's files are; empty is /.
 	Root string
+	// Runner runs programs of the host: a /boot that is mounted read-only is written with them. Without
+	// one it is not.
+	Runner Runner
 }
 
 // Requirements of a host whose failed boot ends by itself.
@@ -107,8 +112,9 @@ func countsBoots(config string) bool {
 }
 
 // Arm makes GRUB count the next boots. It is called after a deployment was staged, and before the
-// machine restarts into it.
-func (c *BootCounter) Arm() error {
+// machine restarts into it. greenboot counts with the same variables, so that its own number of boots
+// is replaced, and no boot is counted twice.
+func (c *BootCounter) Arm(ctx context.Context) error {
 	env := c.env()
 	if env == "" {
 		return nil
@@ -116,12 +122,12 @@ func (c *BootCounter) Arm() error {
 	if err := fsutil.WriteFile(c.attempt(), nil, 0o600); err != nil {
 		return err
 	}
-	return updateGrubEnv(env, envValue{"boot_counter", strconv.Itoa(bootTries)}, envValue{"boot_success", "0"})
+	return updateGrubEnv(ctx, c.Runner, env, envValue{"boot_counter", strconv.Itoa(bootTries)}, envValue{"boot_success", "0"})
 }
 
 // Disarm ends what Arm began: the boots from now on are not counted. Without Arm it does nothing,
 // so that a counter that greenboot set stays.
-func (c *BootCounter) Disarm() error {
+func (c *BootCounter) Disarm(ctx context.Context) error {
 	env := c.env()
 	if env == "" {
 		return nil
@@ -129,7 +135,7 @@ func (c *BootCounter) Disarm() error {
 	if _, err := os.Stat(c.attempt()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := updateGrubEnv(env, envValue{"boot_counter", ""}, envValue{"boot_success", "1"}); err != nil {
+	if err := updateGrubEnv(ctx, c.Runner, env, envValue{"boot_counter", ""}, envValue{"boot_success", "1"}); err != nil {
 		return err
 	}
 	if err := os.Remove(c.attempt()); err != nil {
@@ -138,8 +144,8 @@ func (c *BootCounter) Disarm() error {
 	return nil
 }
 
-// GaveUp says why GRUB returned to the earlier deployment, "" if it did not.
-func (c *BootCounter) GaveUp() (string, error) {
+// GaveUp says why GRUB returned to the earlier deployment, or greenboot did, "" if neither did.
+func (c *BootCounter) GaveUp(_ context.Context) (string, error) {
 	env := c.env()
 	if env == "" {
 		return "", nil
@@ -155,16 +161,24 @@ func (c *BootCounter) GaveUp() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("counted boots: %w", err)
 	}
+	who := fmt.Sprintf("GRUB started it %d times and", bootTries)
 	if v, _ := grubEnvValue(block, "boot_counter"); v != "-1" {
 		return "", nil
 	}
-	why := "its kernel, its initramfs or its systemd did not come up; the console of the machine, or /sys/fs/pstore, shows the reason"
+	return who + " returned to the earlier deployment: " + cmp.Or(lastRefusal(attempt), noTrace), nil
+}
+
+// noTrace is the cause if no program of the image said anything.
+const noTrace = "its kernel, its initramfs or its systemd did not come up; the console of the machine, or /sys/fs/pstore, shows the reason"
+
+// lastRefusal is why the boot check refused the last boot that reached it, "" if it refused none.
+func lastRefusal(attempt []byte) (why string) {
 	for line := range strings.Lines(string(attempt)) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "failed "); ok {
 			why = text
 		}
 	}
-	return fmt.Sprintf("GRUB started it %d times and returned to the earlier deployment: %s", bootTries, why), nil
+	return why
 }
 
 func (c *BootCounter) env() string {

@@ -50,16 +50,16 @@ func (c *BootCounter) mustEnv(t *testing.T) string {
 func TestBootCounterArmsAndDisarms(t *testing.T) {
 	t.Parallel()
 	c := hostWith(t, map[string]string{"boot/grub2/grubenv": block("saved_entry=a\\\nb\nboot_success=1\n"), "boot/grub2/grub.cfg": countingConfig})
-	if err := c.Arm(); err != nil {
+	if err := c.Arm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := c.mustEnv(t), block("saved_entry=a\\\nb\nboot_counter=2\nboot_success=0\n"); got != want {
 		t.Fatalf("armed: %q", got)
 	}
-	if why, err := c.GaveUp(); why != "" || err != nil {
+	if why, err := c.GaveUp(t.Context()); why != "" || err != nil {
 		t.Fatalf("gave up before a boot: %q, %v", why, err)
 	}
-	if err := c.Disarm(); err != nil {
+	if err := c.Disarm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := c.mustEnv(t), block("saved_entry=a\\\nb\nboot_success=1\n"); got != want {
@@ -79,11 +79,11 @@ func TestBootCounterGaveUp(t *testing.T) {
 		"boot 1\nfailed a\nboot 2\nfailed b": "earlier deployment: b",
 	} {
 		c := hostWith(t, map[string]string{"boot/grub/grubenv": block("boot_counter=-1\nboot_success=0\n"), "boot/grub/grub.cfg": countingConfig})
-		if why, err := c.GaveUp(); why != "" || err != nil {
+		if why, err := c.GaveUp(t.Context()); why != "" || err != nil {
 			t.Fatalf("another program counted: %q, %v", why, err)
 		}
 		writeAt(t, c, BootAttempt, attempt)
-		if why, err := c.GaveUp(); err != nil || !strings.Contains(why, words) {
+		if why, err := c.GaveUp(t.Context()); err != nil || !strings.Contains(why, words) {
 			t.Errorf("%q: %q, %v", attempt, why, err)
 		}
 	}
@@ -99,13 +99,13 @@ func TestBootCounterOnOtherHosts(t *testing.T) {
 		"no header":     hostWith(t, map[string]string{"boot/grub/grubenv": strings.Repeat("#", 1024), "boot/grub/grub.cfg": countingConfig}),
 		"counter alone": hostWith(t, map[string]string{"boot/grub/grub.cfg": countingConfig}),
 	} {
-		if err := c.Arm(); err != nil {
+		if err := c.Arm(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := c.Disarm(); err != nil {
+		if err := c.Disarm(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if why, err := c.GaveUp(); why != "" || err != nil {
+		if why, err := c.GaveUp(t.Context()); why != "" || err != nil {
 			t.Errorf("%s: %q, %v", name, why, err)
 		}
 		if c == nil {
@@ -122,7 +122,7 @@ func TestBootCounterLeavesOthers(t *testing.T) {
 	t.Parallel()
 	text := block("boot_counter=3\n")
 	c := hostWith(t, map[string]string{"boot/grub2/grubenv": text, "boot/grub2/grub.cfg": countingConfig})
-	if err := c.Disarm(); err != nil {
+	if err := c.Disarm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if c.mustEnv(t) != text {
@@ -184,7 +184,7 @@ func TestGrubEnvAgainstGrub(t *testing.T) {
 	}
 	run("create")
 	run("set", `odd=a\b # c=d`, "boot_success=1", "boot_counter=7")
-	if err := updateGrubEnv(file, envValue{"boot_counter", "2"}, envValue{"boot_success", ""}); err != nil {
+	if err := updateGrubEnv(t.Context(), nil, file, envValue{"boot_counter", "2"}, envValue{"boot_success", ""}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := run("list"), "odd=a\\b # c=d\nboot_counter=2\n"; got != want {

@@ -2,9 +2,14 @@ package osdriver
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // envHeader begins GRUB's environment block. The block is a file of a fixed size: lines NAME=VALUE,
@@ -93,7 +98,7 @@ func withEnvValues(block []byte, values ...envValue) ([]byte, error) {
 
 // updateGrubEnv writes values into a block, in place: GRUB saves into the blocks of the file on the
 // disk, and the path may be a link to the EFI system partition.
-func updateGrubEnv(path string, values ...envValue) error {
+func updateGrubEnv(ctx context.Context, r Runner, path string, values ...envValue) error {
 	block, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("GRUB environment block: %w", err)
@@ -102,16 +107,36 @@ func updateGrubEnv(path string, values ...envValue) error {
 	if err != nil || bytes.Equal(next, block) {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("GRUB environment block: %w", err)
-	}
-	defer f.Close()
-	if _, err = f.WriteAt(next, 0); err == nil {
-		err = f.Sync()
+	if err = overwrite(path, next); errors.Is(err, unix.EROFS) && r != nil {
+		err = overwriteReadOnly(ctx, r, path, next)
 	}
 	if err != nil {
 		return fmt.Errorf("GRUB environment block %s: %w", path, err)
 	}
 	return nil
+}
+
+func overwrite(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err = f.WriteAt(data, 0); err == nil {
+		err = f.Sync()
+	}
+	return err
+}
+
+// overwriteReadOnly is overwrite on a file system that is mounted read-only, as bootc has /boot. It is
+// writable in a mount namespace that ends with the program, as ostree does it: for the host it stays
+// read-only.
+func overwriteReadOnly(ctx context.Context, r Runner, path string, data []byte) error {
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	const script = `mount -o remount,rw "$(findmnt -n -o TARGET --target "$1" | tail -n 1)" && exec dd of="$1" conv=notrunc,fsync status=none`
+	_, err = r.Run(ctx, bytes.NewReader(data), "unshare", "--mount", "--", "/bin/sh", "-c", script, "sh", file)
+	return err
 }

@@ -368,7 +368,7 @@ func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error
 		if first, err = u.recordBoot(v); err != nil {
 			return updaters.Result{}, err
 		}
-		if err := u.countBoots(v, false); err != nil {
+		if err := u.countBoots(ctx, v, false); err != nil {
 			return u.retryLater(ctx, cannotCount, err), nil
 		}
 	}
@@ -376,7 +376,7 @@ func (u *Updater) activate(ctx context.Context, v *view) (updaters.Result, error
 	if err != nil {
 		r := u.retryLater(ctx, "what was staged could not be activated", err)
 		if first && ctx.Err() == nil { // nothing restarts
-			return r, errors.Join(v.marks.remove("boot"), u.counter.Disarm())
+			return r, errors.Join(v.marks.remove("boot"), u.counter.Disarm(ctx))
 		}
 		return r, nil
 	}
@@ -413,7 +413,7 @@ func (u *Updater) reboot(ctx context.Context, v *view, soft bool) (updaters.Resu
 		return r, nil
 	}
 	soft = soft && u.lastRequest.IsZero() // a soft restart that did not happen is followed by a full one
-	if err := u.countBoots(v, soft); err != nil {
+	if err := u.countBoots(ctx, v, soft); err != nil {
 		return u.retryLater(ctx, cannotCount, err), nil
 	}
 	return r, u.requestReboot(ctx, soft)
@@ -423,11 +423,11 @@ const cannotCount = "the boots of the image could not be counted"
 
 // countBoots makes the boot loader count the boots of a new image. What was booted before has
 // proved itself, and a restart of user space alone does not pass the boot loader.
-func (u *Updater) countBoots(v *view, soft bool) error {
+func (u *Updater) countBoots(ctx context.Context, v *view, soft bool) error {
 	if soft || v.marks.direction != directionThere {
-		return u.counter.Disarm()
+		return u.counter.Disarm(ctx)
 	}
-	return u.counter.Arm()
+	return u.counter.Arm(ctx)
 }
 
 func hasID(d *osdriver.Deployment, id string) bool { return d != nil && id != "" && d.ID == id }
@@ -439,14 +439,14 @@ func (u *Updater) endFailedBoot(ctx context.Context, v *view) (updaters.Result, 
 	if err != nil {
 		return updaters.Result{}, err
 	}
-	why, err := u.counter.GaveUp()
+	why, err := u.counter.GaveUp(ctx)
 	switch {
 	case err != nil:
 		return updaters.Result{}, err
 	case why != "" && !hasID(v.status.Booted, staged):
 		return u.giveUp(v, text.ShortDigest(v.target.Digest)+" did not start: "+why, "")
 	}
-	return v.explainFailedBoot(ctx), u.counter.Disarm()
+	return v.explainFailedBoot(ctx), u.counter.Disarm(ctx)
 }
 
 // explainFailedBoot explains a restart after which the machine is not as wanted.

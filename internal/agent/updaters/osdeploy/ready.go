@@ -26,7 +26,7 @@ func (u *Updater) finishBooted(ctx context.Context, v *view) (updaters.Result, e
 			return r, err
 		}
 	}
-	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionBack}.clear(), u.record.recordBooted(v, u.now()), u.host.Forget())
+	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(ctx), marks{v.task, directionBack}.clear(), u.record.recordBooted(v, u.now()), u.host.Forget())
 }
 
 // bootedAnother reports whether this update has booted something. If not, the node's health
@@ -183,7 +183,7 @@ func (u *Updater) finishRollback(ctx context.Context, v *view, b *previousBoot, 
 		g.OwnKargs, g.RequestedDigest, g.BootedDigest = b.OwnKargs, b.RequestedDigest, b.BootedDigest
 		g.addReturn(u.now(), b)
 	})
-	if err = errors.Join(err, u.counter.Disarm()); err != nil {
+	if err = errors.Join(err, u.counter.Disarm(ctx)); err != nil {
 		return updaters.Result{}, err
 	}
 	spent, err := u.timeWaited(v.marks)

@@ -97,7 +97,7 @@ func (u *Updater) finishUndo(ctx context.Context, v *view, b *previousBoot) (upd
 	if !v.status.NextIsBooted() {
 		return u.discard(ctx, v), nil
 	}
-	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(), marks{v.task, directionThere}.clear(), v.marks.clear(), u.record.update(func(g *recordData) {
+	return updaters.Result{Done: true}, errors.Join(u.counter.Disarm(ctx), marks{v.task, directionThere}.clear(), v.marks.clear(), u.record.update(func(g *recordData) {
 		g.OwnKargs, g.RequestedDigest, g.BootedDigest = b.OwnKargs, b.RequestedDigest, b.BootedDigest
 		g.addReturn(u.now(), b)
 	}))
