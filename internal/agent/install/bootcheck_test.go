@@ -60,3 +60,67 @@ func TestBootCheck(t *testing.T) {
 		})
 	}
 }
+
+// greenboot asks the same check, in boots into a new image alone, and logs the reason.
+func TestGreenbootCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	attempt, ran := filepath.Join(dir, "attempt"), filepath.Join(dir, "ran")
+	script := filepath.Join(dir, "50-refit.sh")
+	if err := os.WriteFile(script, []byte(strings.ReplaceAll(greenbootCheckText, osdriver.BootAttempt, attempt)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check := func(code string) (string, error) {
+		systemctl := "#!/bin/sh\necho \"$@\" >>" + ran + "\nexit " + code + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(systemctl), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "bash", "-C", script) // as greenboot does
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := check("1"); err != nil {
+		t.Fatalf("a boot that is not tried: %v: %s", err, out)
+	}
+	if err := os.WriteFile(attempt, []byte("boot 1\nfailed the image has no agent\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := check("0"); err != nil {
+		t.Fatalf("a good boot: %v: %s", err, out)
+	}
+	if out, err := check("1"); err == nil || !strings.Contains(out, "refit: failed the image has no agent") {
+		t.Fatalf("a bad boot: %v: %s", err, out)
+	}
+	if got, err := os.ReadFile(ran); err != nil || string(got) != "start "+BootCheck+"\nstart "+BootCheck+"\n" {
+		t.Fatalf("asked %q, %v", got, err)
+	}
+}
+
+// The check is there where greenboot is, and goes with the agent.
+func TestGreenbootCheckIsInstalled(t *testing.T) {
+	p := root(t)
+	o := Options{Places: p, NoStart: true, Printf: discard(t)}
+	if _, err := Install(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(p.at("/etc/greenboot")); !os.IsNotExist(err) {
+		t.Fatalf("on a host without greenboot: %v", err)
+	}
+	if err := os.MkdirAll(p.at(greenbootChecks), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Install(t.Context(), o)
+	if err != nil || len(r.Changed) != 1 || r.Changed[0] != p.greenbootCheck() {
+		t.Fatalf("%v, %v", r.Changed, err)
+	}
+	if i, err := os.Stat(p.greenbootCheck()); err != nil || i.Mode().Perm() != 0o755 {
+		t.Fatalf("%v, %v", i, err)
+	}
+	if err := removeFiles(p); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(p.at(greenbootChecks)); err != nil || len(left) > 0 {
+		t.Fatalf("left: %v, %v", left, err)
+	}
+}

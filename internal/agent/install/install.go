@@ -155,7 +155,10 @@ func putFiles(o Options, conf agentconfig.Config, r *Report) error {
 			return err
 		}
 	}
-	return nil
+	if _, err := os.Stat(o.Places.at(greenbootChecks)); err != nil {
+		return nil // no greenboot
+	}
+	return putFile(o.Places.greenbootCheck(), []byte(greenbootCheckText), 0o755, r)
 }
 
 func putBinary(o Options, r *Report) error {
@@ -324,7 +327,7 @@ func Uninstall(ctx context.Context, o Removal) error {
 // removeFiles removes what Install wrote: the kubelet's drop-in before the binary that it
 // calls.
 func removeFiles(p Places) error {
-	files := []string{p.Binary(), p.config(), agentconfig.LastValidPath(p.config()), p.at(statusreport.IssueFile)}
+	files := []string{p.Binary(), p.config(), agentconfig.LastValidPath(p.config()), p.at(statusreport.IssueFile), p.greenbootCheck()}
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
 	}

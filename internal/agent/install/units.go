@@ -112,6 +112,21 @@ func bootCheckCommand(binary string) string {
 	return `/bin/sh -c '` + strings.NewReplacer("$", "$$", "%", "%%").Replace(script) + `'`
 }
 
+// greenbootChecks is where greenboot has the checks that every boot must pass.
+const greenbootChecks = "/etc/greenboot/check/required.d"
+
+func (p Places) greenbootCheck() string { return p.at(greenbootChecks + "/50-refit.sh") }
+
+// greenbootCheckText asks what the boot check found, and waits for it: the check itself runs once a
+// boot. In boots that are not tried the unit has nothing to do, and the check passes.
+const greenbootCheckText = `#!/bin/sh
+# Written by refit: a boot into a new OS image is good when the agent runs.
+test -e ` + osdriver.BootAttempt + ` || exit 0
+systemctl start ` + BootCheck + ` && exit 0
+echo "refit: $(tail -n 1 ` + osdriver.BootAttempt + `)"
+exit 1
+`
+
 // preflightTimeout is longer than any check: the check itself ends after 30 minutes, and a
 // process without progress is given up after one.
 const preflightTimeout = "2700"

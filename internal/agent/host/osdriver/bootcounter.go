@@ -29,8 +29,8 @@ const bootTries = 2
 type BootCounter struct {
 	// Root is where the host's files are; empty is /.
 	Root string
-	// Runner runs programs of the host: a /boot that is mounted read-only is written with them. Without
-	// one it is not.
+	// Runner runs programs of the host: a /boot that is mounted read-only is written with them, and
+	// greenboot's journal is read. Without one neither is done.
 	Runner Runner
 }
 
@@ -145,7 +145,7 @@ func (c *BootCounter) Disarm(ctx context.Context) error {
 }
 
 // GaveUp says why GRUB returned to the earlier deployment, or greenboot did, "" if neither did.
-func (c *BootCounter) GaveUp(_ context.Context) (string, error) {
+func (c *BootCounter) GaveUp(ctx context.Context) (string, error) {
 	env := c.env()
 	if env == "" {
 		return "", nil
@@ -162,10 +162,13 @@ func (c *BootCounter) GaveUp(_ context.Context) (string, error) {
 		return "", fmt.Errorf("counted boots: %w", err)
 	}
 	who := fmt.Sprintf("GRUB started it %d times and", bootTries)
+	returned, why := c.greenboot(ctx)
 	if v, _ := grubEnvValue(block, "boot_counter"); v != "-1" {
-		return "", nil
+		if who = "greenboot"; !returned {
+			return "", nil
+		}
 	}
-	return who + " returned to the earlier deployment: " + cmp.Or(lastRefusal(attempt), noTrace), nil
+	return who + " returned to the earlier deployment: " + cmp.Or(lastRefusal(attempt), why, noTrace), nil
 }
 
 // noTrace is the cause if no program of the image said anything.

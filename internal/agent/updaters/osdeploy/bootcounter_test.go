@@ -1,6 +1,8 @@
 package osdeploy
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +18,13 @@ func (m *machine) counter() *osdriver.BootCounter {
 	if m.grub == "" {
 		return nil
 	}
-	return &osdriver.BootCounter{Root: m.grub}
+	return &osdriver.BootCounter{Root: m.grub, Runner: m.journal}
 }
+
+// journal answers every program with what greenboot logged.
+type journal string
+
+func (j journal) Run(context.Context, io.Reader, ...string) ([]byte, error) { return []byte(j), nil }
 
 // countsBoots gives the machine a GRUB that counts.
 func (m *machine) countsBoots(t *testing.T) {
@@ -117,6 +124,29 @@ func TestGrubGaveTheImageUp(t *testing.T) {
 	}
 	if again := drive(t, f, f.Make().Update); again.Reason != r.Reason || m.boots != boots+1 {
 		t.Fatalf("asked again: %+v after %d boots", again, m.boots-boots)
+	}
+}
+
+// greenboot made the former image the default, and removed the counter: that is no choice of a person.
+func TestGreenbootGaveTheImageUp(t *testing.T) {
+	f, m := fixture(t)
+	m.countsBoots(t)
+	program := filepath.Join(m.grub, "usr/libexec/greenboot/greenboot")
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.picked, m.journal = true, "FALLBACK BOOT DETECTED! Default rpm-ostree deployment has been rolled back."
+	u := f.Make()
+	boots, from := m.boots, m.state()
+	r := driveWith(t, m, func() (updaters.Result, error) { return u.Update(t.Context(), f.Task) }, f.Tick, func() { m.setBlock(t, "boot_success=0\n") })
+	if r.Reason != v1alpha1.ReasonOSUnhealthy || m.state() != from || m.boots != boots+1 || m.block(t) != disarmedBlock {
+		t.Fatalf("%+v after %d boots at %s, GRUB has %q", r, m.boots-boots, m.state(), m.block(t))
+	}
+	if words := "did not start: greenboot returned to the earlier deployment"; !strings.Contains(r.Message, words) {
+		t.Errorf("%q is not in: %s", words, r.Message)
 	}
 }
 

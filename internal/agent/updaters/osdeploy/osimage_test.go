@@ -72,6 +72,8 @@ type machine struct {
 	// which it does not come up.
 	grub string
 	dead map[string]bool
+	// journal has what greenboot logged.
+	journal journal
 }
 
 func (m *machine) KubeletHealthy(context.Context) error {
