@@ -145,6 +145,10 @@ type UpdatePoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 60 && self <= 7200",message="must be from 60 to 7200 seconds: a machine needs a minute to come up, and one that needs hours does not"
 	OSReadySeconds int32 `json:"osReadySeconds,omitempty"`
+	// BootFallback is whether nodes boot an OS image although they may not return by themselves
+	// if its kernel, systemd or agent does not start. Empty is Warn.
+	// +optional
+	BootFallback BootFallbackRule `json:"bootFallback,omitempty"`
 	// Drift is the action on changes of other writers on the pool's nodes; the default is
 	// Report.
 	// +optional
@@ -313,6 +317,18 @@ type DriftRule struct {
 	// Action on changes of other writers.
 	Action DriftAction `json:"action"`
 }
+
+// BootFallbackRule is whether hosts without a fallback at boot take OS images.
+// +kubebuilder:validation:Enum=Warn;Require
+type BootFallbackRule string
+
+const (
+	// BootFallbackWarn: they do, and the gate warns with what they miss.
+	BootFallbackWarn BootFallbackRule = "Warn"
+	// BootFallbackRequire: the gate stays closed for the image until every host of the plan
+	// that boots it reports that it misses nothing, or the risk is accepted.
+	BootFallbackRequire BootFallbackRule = "Require"
+)
 
 // DriftAction is the action on changes of other writers on a node.
 // +kubebuilder:validation:Enum=Report;Repair;Ignore

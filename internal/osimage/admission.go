@@ -8,6 +8,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/model"
+	"github.com/refit-dev/refit/internal/text"
 )
 
 // Reason words of findings; the catalogue of the API has the same.
@@ -42,27 +43,28 @@ const (
 
 // What a person can do.
 const (
-	hostProvides   = "; if hosts have it outside of the image, say so in its label " + LabelHostProvides
-	fixBase        = "use a base image that is made to be booted, or correct the Containerfile"
-	fixPlatforms   = "build the image for this platform too (spec.platforms of the OSImage), or move the nodes to a pool with an image of theirs"
-	fixUnreadable  = "push the image again with a current tool"
-	fixBootable    = fixBase + "; its label " + LabelBootc + "=1 or " + LabelBootable + "=1 says that"
-	fixKernels     = "remove all kernels but one from the image"
-	fixInitramfs   = "make it in the build (dracut --kver VERSION /usr/lib/modules/VERSION/initramfs.img)" + hostProvides
-	fixInit        = "refit needs systemd: " + fixBase
-	fixProgram     = "install it in the image" + hostProvides
-	fixVersion     = "say it in the label " + LabelKubelet
-	fixSkewNewer   = "update the control plane first, or give the pool an image with an older kubelet"
-	fixSkewOlder   = "give the pool an image with a newer kubelet"
-	fixAgent       = "put refit-agent and its unit into the image, or make /usr/local a link to ../var/usrlocal" + hostProvides
-	fixUnit        = "put the unit into the image, for example by spec.units of a NodeConfig"
-	fixMasked      = "remove the link to /dev/null from the image"
-	fixExtension   = "give these nodes a pool without an OSImage, or build an extension for them (os-release(5): extension-release)"
-	fixBound       = "remove the links from the image; if hosts have these images or can pull them, say so in its label " + LabelHostProvides
-	fixFallback    = "docs/reference/os-hosts.md says how a host gets each of them; until then try the image on a machine that you can reach"
-	fixRoom        = "remove old deployments and images from the nodes, or give the pool a smaller image"
-	fixPolicyOCI   = "permit the transport oci in /etc/containers/policy.json of the nodes"
-	fixPolicyProof = "let a TrustPolicy (spec.images) verify the signatures of this repository, then accept the check; or permit the repository in the nodes' policy.json"
+	hostProvides        = "; if hosts have it outside of the image, say so in its label " + LabelHostProvides
+	fixBase             = "use a base image that is made to be booted, or correct the Containerfile"
+	fixPlatforms        = "build the image for this platform too (spec.platforms of the OSImage), or move the nodes to a pool with an image of theirs"
+	fixUnreadable       = "push the image again with a current tool"
+	fixBootable         = fixBase + "; its label " + LabelBootc + "=1 or " + LabelBootable + "=1 says that"
+	fixKernels          = "remove all kernels but one from the image"
+	fixInitramfs        = "make it in the build (dracut --kver VERSION /usr/lib/modules/VERSION/initramfs.img)" + hostProvides
+	fixInit             = "refit needs systemd: " + fixBase
+	fixProgram          = "install it in the image" + hostProvides
+	fixVersion          = "say it in the label " + LabelKubelet
+	fixSkewNewer        = "update the control plane first, or give the pool an image with an older kubelet"
+	fixSkewOlder        = "give the pool an image with a newer kubelet"
+	fixAgent            = "put refit-agent and its unit into the image, or make /usr/local a link to ../var/usrlocal" + hostProvides
+	fixUnit             = "put the unit into the image, for example by spec.units of a NodeConfig"
+	fixMasked           = "remove the link to /dev/null from the image"
+	fixExtension        = "give these nodes a pool without an OSImage, or build an extension for them (os-release(5): extension-release)"
+	fixBound            = "remove the links from the image; if hosts have these images or can pull them, say so in its label " + LabelHostProvides
+	fixFallback         = "docs/reference/os-hosts.md says how a host gets each of them; until then try the image on a machine that you can reach"
+	fixFallbackRequired = "docs/reference/os-hosts.md says how a host gets each of them; bootFallback: Warn in the UpdatePool lets hosts without them boot images, `refit accept os-images-fit` does so for this update"
+	fixRoom             = "remove old deployments and images from the nodes, or give the pool a smaller image"
+	fixPolicyOCI        = "permit the transport oci in /etc/containers/policy.json of the nodes"
+	fixPolicyProof      = "let a TrustPolicy (spec.images) verify the signatures of this repository, then accept the check; or permit the repository in the nodes' policy.json"
 )
 
 // PoolFacts has the known facts of the nodes that boot an image. Zero values are unknown, and
@@ -81,9 +83,19 @@ type PoolFacts struct {
 	BootFree, SysrootFree int64
 	// Policy is the strictest answer of a node's signature policy.
 	Policy string
-	// BootFallback are requirements that a node does not meet to return by itself from an
+	// BootFallback says of each node with libostree what it misses to return by itself from an
 	// image that does not come up.
-	BootFallback []string
+	BootFallback []NodeFallback
+	// NeedsFallback refuses the image for nodes that miss something, or have not said.
+	NeedsFallback bool
+}
+
+// NodeFallback is what a node misses to return by itself from an image that does not come up. Nothing
+// is known of it before its agent reported it.
+type NodeFallback struct {
+	Node    string
+	Known   bool
+	Missing []string
 }
 
 // Finding is one thing about an image that matters to its nodes.
@@ -106,7 +118,7 @@ func Admit(images []ImageFacts, pool PoolFacts) []Finding {
 	if allDrivers(pool, driverPackage) {
 		return nil // no image is booted there
 	}
-	out := missingPlatforms(images, pool)
+	out := append(missingPlatforms(images, pool), Fallback(pool)...)
 	for i := range images {
 		if len(pool.Platforms) > 0 && !slices.ContainsFunc(pool.Platforms, func(p string) bool { return runsOn(images[i].Platform, p) }) {
 			continue
@@ -180,7 +192,6 @@ func (a *admission) check() {
 	a.units()
 	a.room()
 	a.policy()
-	a.fallback()
 }
 
 // bootable: bootc and rpm-ostree refuse an image without the label; refit itself writes the
@@ -350,9 +361,45 @@ func (a *admission) policy() {
 	}
 }
 
-// fallback: the agent returns from an image that it runs in. From others only the boot loader does.
-func (a *admission) fallback() {
-	if missing := a.pool.BootFallback; len(missing) > 0 {
-		a.add(true, ReasonBootFallback, fixFallback, "nodes do not meet what a host needs to return by itself from an image whose kernel, systemd or agent does not start: %s", strings.Join(missing, ", "))
+// Fallback is the finding about hosts that do not return by themselves, none if all do. The agent
+// returns from an image that it runs in. From others only the boot loader does. It holds for any
+// image, also for one that cannot be read.
+func Fallback(pool PoolFacts) []Finding {
+	var nodes, unknown, missing []string
+	for _, n := range pool.BootFallback {
+		switch {
+		case !n.Known:
+			unknown = append(unknown, n.Node)
+		case len(n.Missing) > 0:
+			nodes = append(nodes, n.Node)
+			for _, m := range n.Missing {
+				if !slices.Contains(missing, m) {
+					missing = append(missing, m)
+				}
+			}
+		}
 	}
+	var says []string
+	if len(nodes) > 0 {
+		says = append(says, fmt.Sprintf("%s (%s) do not meet what a host needs to return by itself from an image whose kernel, systemd or agent does not start: %s",
+			ofAll(nodes, pool), text.FirstOf(nodes, maxNodeNames, ", "), strings.Join(missing, ", ")))
+	}
+	if len(unknown) > 0 && pool.NeedsFallback {
+		says = append(says, fmt.Sprintf("%s (%s) have not reported whether they return by themselves", ofAll(unknown, pool), text.FirstOf(unknown, maxNodeNames, ", ")))
+	}
+	if len(says) == 0 {
+		return nil
+	}
+	fix := fixFallback
+	if pool.NeedsFallback {
+		fix = fixFallbackRequired
+	}
+	return []Finding{{Warning: !pool.NeedsFallback, Blocker: model.Blocker{Reason: ReasonBootFallback, Fix: fix, Message: strings.Join(says, "; ")}}}
+}
+
+// maxNodeNames is how many nodes a finding names.
+const maxNodeNames = 5
+
+func ofAll(nodes []string, pool PoolFacts) string {
+	return fmt.Sprintf("%d of %s", len(nodes), text.Count(len(pool.BootFallback), "node"))
 }

@@ -99,26 +99,28 @@ func TestEachRule(t *testing.T) {
 		"two kernels": {func(f *ImageFacts, _ *PoolFacts) {
 			f.Kernels = append(f.Kernels, Kernel{Version: "6.13", Initramfs: true, Size: 1 << 40})
 		}, ReasonKernel},
-		"no initramfs":               {func(f *ImageFacts, _ *PoolFacts) { f.Kernels[0].Initramfs = false }, ReasonInitramfs},
-		"no initramfs needed":        {func(f *ImageFacts, _ *PoolFacts) { f.Kernels[0].Initramfs, f.Provided = false, []string{PartInitramfs} }, ""},
-		"no systemd":                 {func(f *ImageFacts, _ *PoolFacts) { f.Systemd = false }, ReasonInit},
-		"another init":               {func(f *ImageFacts, _ *PoolFacts) { f.Init = "/bin/busybox" }, ReasonInit},
-		"another init is provided":   {func(f *ImageFacts, _ *PoolFacts) { f.Init, f.Systemd, f.Provided = "x", false, []string{PartInit} }, ""},
-		"no kubelet":                 {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet = "" }, ReasonKubelet},
-		"no kubelet, local outside":  {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet, f.LocalOutside = "", true }, "warning " + ReasonKubelet},
-		"the kubelet is provided":    {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet, f.Provided = "", []string{PartKubelet} }, ""},
-		"a kernel that panics stops": {func(_ *ImageFacts, p *PoolFacts) { p.BootFallback = []string{"panic", "watchdog"} }, "warning " + ReasonBootFallback},
-		"no version":                 {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "" }, "warning " + ReasonKubeletUnknown},
-		"a newer minor":              {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.37.0" }, ReasonKubeletSkew},
-		"a newer patch":              {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "1.36.9-1.1" }, ""},
-		"three minors older":         {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.33.0" }, ""},
-		"four minors older":          {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.32.9" }, ReasonKubeletSkew},
-		"a newer major":              {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v2.0.0", "v1.2.0" }, ReasonKubeletSkew},
-		"an older major":             {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v1.99.0", "v2.0.0" }, ReasonKubeletSkew},
-		"an unknown server":          {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v9.0.0", "" }, ""},
-		"no runtime":                 {func(f *ImageFacts, _ *PoolFacts) { f.Runtime = "" }, ReasonRuntime},
-		"no runtime, local outside":  {func(f *ImageFacts, _ *PoolFacts) { f.Runtime, f.LocalOutside = "", true }, "warning " + ReasonRuntime},
-		"no runtime, provided":       {func(f *ImageFacts, _ *PoolFacts) { f.Runtime, f.Provided = "", []string{PartRuntime} }, ""},
+		"no initramfs":              {func(f *ImageFacts, _ *PoolFacts) { f.Kernels[0].Initramfs = false }, ReasonInitramfs},
+		"no initramfs needed":       {func(f *ImageFacts, _ *PoolFacts) { f.Kernels[0].Initramfs, f.Provided = false, []string{PartInitramfs} }, ""},
+		"no systemd":                {func(f *ImageFacts, _ *PoolFacts) { f.Systemd = false }, ReasonInit},
+		"another init":              {func(f *ImageFacts, _ *PoolFacts) { f.Init = "/bin/busybox" }, ReasonInit},
+		"another init is provided":  {func(f *ImageFacts, _ *PoolFacts) { f.Init, f.Systemd, f.Provided = "x", false, []string{PartInit} }, ""},
+		"no kubelet":                {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet = "" }, ReasonKubelet},
+		"no kubelet, local outside": {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet, f.LocalOutside = "", true }, "warning " + ReasonKubelet},
+		"the kubelet is provided":   {func(f *ImageFacts, _ *PoolFacts) { f.Kubelet, f.Provided = "", []string{PartKubelet} }, ""},
+		"a kernel that panics stops": {func(_ *ImageFacts, p *PoolFacts) {
+			p.BootFallback = []NodeFallback{{Node: "n1", Known: true, Missing: []string{"panic", "watchdog"}}}
+		}, "warning " + ReasonBootFallback},
+		"no version":                {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "" }, "warning " + ReasonKubeletUnknown},
+		"a newer minor":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.37.0" }, ReasonKubeletSkew},
+		"a newer patch":             {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "1.36.9-1.1" }, ""},
+		"three minors older":        {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.33.0" }, ""},
+		"four minors older":         {func(f *ImageFacts, _ *PoolFacts) { f.KubeletVersion = "v1.32.9" }, ReasonKubeletSkew},
+		"a newer major":             {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v2.0.0", "v1.2.0" }, ReasonKubeletSkew},
+		"an older major":            {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v1.99.0", "v2.0.0" }, ReasonKubeletSkew},
+		"an unknown server":         {func(f *ImageFacts, p *PoolFacts) { f.KubeletVersion, p.APIServer = "v9.0.0", "" }, ""},
+		"no runtime":                {func(f *ImageFacts, _ *PoolFacts) { f.Runtime = "" }, ReasonRuntime},
+		"no runtime, local outside": {func(f *ImageFacts, _ *PoolFacts) { f.Runtime, f.LocalOutside = "", true }, "warning " + ReasonRuntime},
+		"no runtime, provided":      {func(f *ImageFacts, _ *PoolFacts) { f.Runtime, f.Provided = "", []string{PartRuntime} }, ""},
 		"k3s": {func(f *ImageFacts, _ *PoolFacts) {
 			f.Runtime, f.Supervised, f.Kubelet, f.Units = "", true, "usr/bin/k3s", []string{"k3s.service", AgentUnit}
 		}, ""},
@@ -178,6 +180,40 @@ func TestEachRule(t *testing.T) {
 		}
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A pool decides whether hosts that do not return by themselves boot an image. One that has not said
+// counts as such a host only where the pool requires it.
+func TestFallback(t *testing.T) {
+	t.Parallel()
+	whole, bare, silent := NodeFallback{Node: "n1", Known: true}, NodeFallback{Node: "n2", Known: true, Missing: []string{"panic", "watchdog"}}, NodeFallback{Node: "n3"}
+	for name, c := range map[string]struct {
+		nodes    []NodeFallback
+		required bool
+		want     string
+	}{
+		"none":                  {nil, true, ""},
+		"all return":            {[]NodeFallback{whole, whole}, true, ""},
+		"one does not":          {[]NodeFallback{whole, bare}, false, "warning: 1 of 2 nodes (n2) do not meet"},
+		"one does not, needed":  {[]NodeFallback{whole, bare, bare}, true, "2 of 3 nodes (n2, n2) do not meet what a host needs to return by itself from an image whose kernel, systemd or agent does not start: panic, watchdog"},
+		"one is silent":         {[]NodeFallback{silent, whole}, false, ""},
+		"one is silent, needed": {[]NodeFallback{silent, whole}, true, "1 of 2 nodes (n3) have not reported whether they return by themselves"},
+		"both, needed":          {[]NodeFallback{silent, bare}, true, "watchdog; 1 of 2 nodes (n3) have not"},
+	} {
+		got := ""
+		for _, f := range Fallback(PoolFacts{BootFallback: c.nodes, NeedsFallback: c.required}) {
+			if f.Warning {
+				got = "warning: "
+			}
+			got += f.Message
+			if f.Reason != ReasonBootFallback || !strings.Contains(f.Fix, "os-hosts.md") || strings.Contains(f.Fix, "refit accept") != c.required {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if !strings.Contains(got, c.want) || (got == "") != (c.want == "") || c.want != "" && strings.HasPrefix(got, "warning") == c.required {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

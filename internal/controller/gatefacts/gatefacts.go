@@ -130,7 +130,7 @@ func (g *Gatherer) Fill(ctx context.Context, w Snapshot, u *v1alpha1.ClusterUpda
 	in.Pulls.Resolvers = slices.Concat(in.Pulls.Resolvers, resolvingHooks(in.Webhooks))
 	addMissingFact(in, g.fillBootImages(ctx, w, in, max(lookEvery, stretch)), "boot-images")
 	addMissingFact(in, g.fillHealth(ctx, w, in, lookEvery), gate.HealthChecks)
-	in.OSImages, err = readOSImages(ctx, g.Live, w.Moves.booting, in)
+	in.OSImages, err = readOSImages(ctx, g.Live, w.Pools, w.Moves.booting, in)
 	addMissingFact(in, err, "os-images-held", "os-images-fit")
 	in.OSBuilds, err = readOSBuilds(ctx, g.Live, w)
 	addMissingFact(in, err, gate.OSImagesBuilt)

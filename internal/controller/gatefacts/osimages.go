@@ -23,7 +23,7 @@ import (
 // readOSImages are the images that nodes of the plan boot, how many of them hold theirs, and
 // whether they can boot them: the reconciler of OSImages has counted and read that. byPool are
 // those nodes, in has their facts.
-func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]string, in *gate.Input) ([]gate.OSImage, error) {
+func readOSImages(ctx context.Context, c client.Reader, pools []v1alpha1.UpdatePool, byPool map[string][]string, in *gate.Input) ([]gate.OSImage, error) {
 	if len(byPool) == 0 {
 		return nil, nil
 	}
@@ -42,7 +42,9 @@ func readOSImages(ctx context.Context, c client.Reader, byPool map[string][]stri
 			if o.Ready < o.Nodes && o.Message == "" {
 				o.Message = "nothing is known of it yet"
 			}
-			if err := addFindings(ctx, c, &p, &o, poolFacts(in, nodes)); err != nil {
+			facts := poolFacts(in, nodes)
+			facts.NeedsFallback = requiresFallback(pools, p.Name)
+			if err := addFindings(ctx, c, &p, &o, facts); err != nil {
 				return nil, err
 			}
 			out = append(out, o)
@@ -113,10 +115,17 @@ func buildFailed(ctx context.Context, c client.Reader, name string) (bool, error
 	return b.Status.Phase == v1alpha1.BuildFailed, nil
 }
 
+func requiresFallback(pools []v1alpha1.UpdatePool, name string) bool {
+	return slices.ContainsFunc(pools, func(p v1alpha1.UpdatePool) bool {
+		return p.Name == name && p.Spec.BootFallback == v1alpha1.BootFallbackRequire
+	})
+}
+
 // addFindings compares what is in an image with the nodes that boot it.
 func addFindings(ctx context.Context, c client.Reader, p *v1alpha1.OSImagePool, o *gate.OSImage, nodes osimage.PoolFacts) error {
 	if p.Facts == "" {
 		o.Unread, o.Reading = p.FactsMessage, p.FactsMessage == ""
+		addFound(o, osimage.Fallback(nodes))
 		return nil
 	}
 	var stored v1alpha1.Content
@@ -130,10 +139,14 @@ func addFindings(ctx context.Context, c client.Reader, p *v1alpha1.OSImagePool, 
 	if err != nil {
 		return fmt.Errorf("facts of OS image %s: %w", p.Image, err)
 	}
-	for _, f := range osimage.Admit(facts, nodes) {
+	addFound(o, osimage.Admit(facts, nodes))
+	return nil
+}
+
+func addFound(o *gate.OSImage, found []osimage.Finding) {
+	for _, f := range found {
 		o.Findings = append(o.Findings, gate.OSImageFinding{Blocker: f.Blocker, Warning: f.Warning})
 	}
-	return nil
 }
 
 // poolFacts are the facts of nodes for the image that they boot: of several values the one that
@@ -162,12 +175,18 @@ func oldestControlPlane(nodes []*gate.Node) (version string) {
 	return version
 }
 
+// Drivers of hosts that boot no kernel of an OS image.
+const (
+	driverSysext  = "sysext"
+	driverPackage = "package"
+)
+
 func addNode(f *osimage.PoolFacts, n *gate.Node) {
 	f.Platforms = addNew(f.Platforms, n.Host.Platform)
 	f.Drivers = addNew(f.Drivers, n.Host.Driver)
 	f.Kernels = addNew(f.Kernels, n.Host.Kernel)
-	for _, missing := range n.Host.BootFallback {
-		f.BootFallback = addNew(f.BootFallback, missing)
+	if n.Host.Driver != driverSysext && n.Host.Driver != driverPackage { // those boot no other kernel
+		f.BootFallback = append(f.BootFallback, osimage.NodeFallback{Node: n.Name, Known: n.Host.BootFallbackKnown, Missing: n.Host.BootFallback})
 	}
 	if n.Host.Policy == model.SignaturePolicyRejects || n.Host.Policy == model.SignaturePolicyBypassed && f.Policy != model.SignaturePolicyRejects {
 		f.Policy = n.Host.Policy
@@ -208,7 +227,8 @@ func hostOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) gate.Host {
 	if nu != nil && nu.Status.Observed != nil {
 		fields := nu.Status.Observed.Fields
 		h.Driver, h.Policy = fields[model.FieldOSDriver], fields[model.FieldOSPolicy]
-		if v := fields[model.FieldOSBootFallback]; v != "" && v != model.ValueComplete {
+		v := fields[model.FieldOSBootFallback]
+		if h.BootFallbackKnown = v != ""; v != "" && v != model.ValueComplete {
 			h.BootFallback = strings.Split(v, ",")
 		}
 	}

@@ -36,7 +36,7 @@ func TestOSImagesOfThePlan(t *testing.T) {
 	o := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Status: v1alpha1.OSImageStatus{Pools: []v1alpha1.OSImagePool{
 		{Name: "edge", Image: "r/os@sha256:1", Prepulled: "7/9", Missing: []string{"n2", "n3"}, PrepullReason: "ImagesMissing", PrepullMessage: "they are fetching it"},
 		{Name: "new", Image: "r/os@sha256:1"}, {Name: "other", Image: "r/os@sha256:1", Prepulled: "0/9"}}}}
-	got, err := readOSImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), m.booting, &gate.Input{})
+	got, err := readOSImages(context.Background(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).Build(), nil, m.booting, &gate.Input{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +125,20 @@ func TestImagesFitTheirNodes(t *testing.T) {
 		nu := &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: map[string]string{model.FieldOSDriver: driver, model.FieldOSPolicy: policy}}}}
 		return &gate.Node{Name: name, Host: hostOf(n, nu)}
 	}
+	returns := func(name, driver, fallback string) *gate.Node {
+		n := machine(name, "amd64", driver, "")
+		nu := &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: map[string]string{model.FieldOSDriver: driver, model.FieldOSBootFallback: fallback}}}}
+		n.Host = hostOf(&corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: "amd64", KernelVersion: "6.11"}}}, nu)
+		return n
+	}
+	require := v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: v1alpha1.UpdatePoolSpec{BootFallback: v1alpha1.BootFallbackRequire}}
+	other := *require.DeepCopy()
+	other.Name = "other"
 	for name, c := range map[string]struct {
 		nodes []*gate.Node
 		pool  v1alpha1.OSImagePool
 		set   func(*gate.Input)
+		rules v1alpha1.UpdatePool
 		want  string
 	}{
 		"a good one":               {nodes: []*gate.Node{machine("n1", "amd64", "bootc", model.SignaturePolicyAccepts)}},
@@ -145,10 +155,16 @@ func TestImagesFitTheirNodes(t *testing.T) {
 			in.Nodes[0].FileSystems = []gate.FileSystem{{Name: pin.BootFS, Free: 200 << 20}, {Name: pin.SysrootFS, Free: 1 << 30}}
 			in.Nodes[1].FileSystems = []gate.FileSystem{{Name: pin.BootFS}, {Name: pin.StateFS, Free: 1}}
 		}, want: "OSImageTooLarge"},
-		"a policy":               {nodes: []*gate.Node{machine("n1", "amd64", "bootc", model.SignaturePolicyRejects), machine("n2", "amd64", "bootc", model.SignaturePolicyBypassed), machine("n3", "amd64", "bootc", "")}, want: "OSImageSignaturePolicy"},
-		"facts of another image": {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@sha256:2", Facts: stored.Name}, want: "error"},
-		"facts that are gone":    {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: "osfacts-0"}, want: "error"},
-		"not read":               {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, FactsMessage: "away"}, want: "unread: away"},
+		"a policy":                        {nodes: []*gate.Node{machine("n1", "amd64", "bootc", model.SignaturePolicyRejects), machine("n2", "amd64", "bootc", model.SignaturePolicyBypassed), machine("n3", "amd64", "bootc", "")}, want: "OSImageSignaturePolicy"},
+		"no fallback":                     {nodes: []*gate.Node{returns("n1", "bootc", model.ValueComplete), returns("n2", "ostree", "panic")}, want: "warning OSBootFallbackMissing"},
+		"no fallback, but required":       {nodes: []*gate.Node{returns("n1", "bootc", model.ValueComplete), returns("n2", "ostree", "panic")}, rules: require, want: "OSBootFallbackMissing"},
+		"no fallback, required elsewhere": {nodes: []*gate.Node{returns("n2", "ostree", "panic")}, rules: other, want: "warning OSBootFallbackMissing"},
+		"all return":                      {nodes: []*gate.Node{returns("n1", "bootc", model.ValueComplete)}, rules: require},
+		"one has not said":                {nodes: []*gate.Node{returns("n1", "bootc", "")}, rules: require, want: "OSBootFallbackMissing"},
+		"required, and not read":          {nodes: []*gate.Node{returns("n1", "bootc", "panic")}, rules: require, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, FactsMessage: "away"}, want: "unread: away OSBootFallbackMissing"},
+		"facts of another image":          {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@sha256:2", Facts: stored.Name}, want: "error"},
+		"facts that are gone":             {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: "osfacts-0"}, want: "error"},
+		"not read":                        {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, FactsMessage: "away"}, want: "unread: away"},
 	} {
 		p := c.pool
 		if p.Image == "" {
@@ -160,7 +176,7 @@ func TestImagesFitTheirNodes(t *testing.T) {
 		if c.set != nil {
 			c.set(in)
 		}
-		got, err := readOSImages(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o, stored).Build(), map[string][]string{"edge": {"n1", "n2", "n3"}}, in)
+		got, err := readOSImages(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o, stored).Build(), []v1alpha1.UpdatePool{c.rules}, map[string][]string{"edge": {"n1", "n2", "n3"}}, in)
 		var says []string
 		if err != nil {
 			says = append(says, "error")
@@ -170,6 +186,9 @@ func TestImagesFitTheirNodes(t *testing.T) {
 				says = append(says, "unread: "+x.Unread)
 			}
 			for _, f := range x.Findings {
+				if f.Warning {
+					says = append(says, "warning")
+				}
 				says = append(says, f.Reason)
 			}
 		}

@@ -112,8 +112,10 @@ type Host struct {
 	Platform, Kernel string
 	// Driver is how its OS is updated, Policy the answer of its signature policy.
 	Driver, Policy string
-	// BootFallback are the requirements of a fallback at boot that it does not meet.
-	BootFallback []string
+	// BootFallback are the requirements of a fallback at boot that it does not meet. They are
+	// known if its agent reported them.
+	BootFallback      []string
+	BootFallbackKnown bool
 	// Kubelet is its version.
 	Kubelet string
 }

@@ -15,8 +15,7 @@ const greenbootProgram = "/usr/libexec/greenboot/greenboot"
 var greenbootUnits = []string{"greenboot-healthcheck.service", "greenboot-rpm-ostree-grub2-check-fallback.service"}
 
 // greenbootReturned are the lines by which greenboot says that it made the earlier deployment the
-// default: the first two in the boot of that deployment, the last in the one before, which it ends.
-// It removes boot_counter at the same time, so that only its journal tells.
+// default. The first two are in the boot of that deployment, the last in the one before it. greenboot removes boot_counter at the same time, so that only its journal tells.
 var greenbootReturned = map[string][]string{
 	"0":  {"FALLBACK BOOT DETECTED! Default", "GRUB kernel fallback detected"},
 	"-1": {"Rollback successful"},
