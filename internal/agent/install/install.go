@@ -155,10 +155,10 @@ func putFiles(o Options, conf agentconfig.Config, r *Report) error {
 			return err
 		}
 	}
-	if _, err := os.Stat(o.Places.at(greenbootChecks)); err != nil {
-		return nil // no greenboot
+	if d, err := os.Stat(o.Places.at(greenbootChecks)); err == nil && d.IsDir() {
+		return putFile(o.Places.greenbootCheck(), []byte(greenbootCheckText), 0o755, r)
 	}
-	return putFile(o.Places.greenbootCheck(), []byte(greenbootCheckText), 0o755, r)
+	return nil
 }
 
 func putBinary(o Options, r *Report) error {

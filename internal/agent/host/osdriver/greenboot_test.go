@@ -35,7 +35,6 @@ func TestGreenbootReturned(t *testing.T) {
 		"a person chose at the menu":            {"boot_success=1\n", "", "", bashWanted, ""},
 		"no fallback, and still red":            {"boot_success=0\n", "", manual, bashRed, ""},
 	} {
-		c := c
 		b := hostWith(t, map[string]string{"boot/grub2/grubenv": block(c.env), "boot/grub2/grub.cfg": countingConfig, BootAttempt: c.attempt, greenbootProgram: ""})
 		b.Runner = &Script{Answers: map[string]Answer{now: {Out: c.now}, before: {Out: c.before}}}
 		why, err := b.GaveUp(t.Context())
