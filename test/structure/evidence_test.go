@@ -77,6 +77,7 @@ var shown = []struct {
 	{"test/e2e/results/oswell.json", "an OS image whose kubelet does not start", count("Failures", "failures undone")},
 	{"test/boot/results/b.json", "a machine with GRUB, libostree and a kernel of its own boots an OS image, in QEMU", bootedMachine},
 	{"test/boot/results/c.json", "an OS image whose kernel panics: GRUB returns to the image before", bootedMachine},
+	{"test/boot/results/d.json", "an OS image whose systemd hangs: the watchdog restarts, GRUB returns", bootedMachine},
 	{"test/boot/results/e.json", "an OS image without the agent: the boot check, then GRUB", bootedMachine},
 	{"test/e2e/results/osimage-noregistry.json", "OS images without any registry", count("Builds", "builds")},
 	{"bench/results/simulate-30000.json", "simulated nodes through a real API server", func(v value) string {
