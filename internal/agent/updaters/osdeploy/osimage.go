@@ -457,7 +457,7 @@ func (v *view) explainFailedBoot(ctx context.Context) updaters.Result {
 	case t.IsImageOf(s.Booted):
 		return updaters.Fail(v1alpha1.ReasonKernelArguments, "the image was booted, but %s", v.difference())
 	case hasID(s.Rollback, staged) || hasID(s.Next, staged): // and no older one of the same image
-		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was staged and is still there: it was rolled back on the node itself (boot menu, bootc rollback), or the boot loader could not load its kernel. refit does not undo this; refit retry boots the image again", deploymentName(s.Booted), text.ShortDigest(t.Digest))
+		return updaters.Fail(v1alpha1.ReasonOSRolledBack, "the node runs %s although %s was staged and is still there: it was rolled back on the node itself (boot menu, bootc rollback). Or the boot loader could not load its kernel. refit does not undo this; refit retry boots the image again", deploymentName(s.Booted), text.ShortDigest(t.Digest))
 	}
 	why := v.driver.Failure(ctx)
 	if why == "" {
