@@ -79,6 +79,7 @@ var shown = []struct {
 	{"test/boot/results/c.json", "an OS image whose kernel panics: GRUB returns to the image before", bootedMachine},
 	{"test/boot/results/d.json", "an OS image whose systemd hangs: the watchdog restarts, GRUB returns", bootedMachine},
 	{"test/boot/results/e.json", "an OS image without the agent: the boot check, then GRUB", bootedMachine},
+	{"test/boot/results/f.json", "an OS image with a network file that cuts the node off: the agent returns", bootedMachine},
 	{"test/e2e/results/osimage-noregistry.json", "OS images without any registry", count("Builds", "builds")},
 	{"bench/results/simulate-30000.json", "simulated nodes through a real API server", func(v value) string {
 		return fmt.Sprintf("%v nodes, wall %.3f of the bound, %.1f writes a node, %.0f MB in the controller", v.get("nodes"), v.get("wallOfBound"), v.get("writesPerNode"), v.get("controllerRSSBytes").(float64)/1e6)
