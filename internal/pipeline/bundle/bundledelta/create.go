@@ -110,6 +110,9 @@ func (c *creator) all(pre preamble) error {
 		if err != nil {
 			return fmt.Errorf("blob %s of %s: %w", h.Metadata.Blobs[i].Digest, h.UserOf(i), err)
 		}
+		if p.Patch != nil && p.Patch.Tokens != nil {
+			pre.format = tokenVersion
+		}
 		c.count(bundle.BlockSize + bundle.PaddedSize(h.Metadata.Blobs[i].Size))
 	}
 	pre.Data = section{c.at - from, c.at - from, bundle.FormatDigest([sha256.Size]byte(c.data.Sum(nil)))}
@@ -139,7 +142,7 @@ func (c *creator) packed(b []byte) (section, error) {
 // pack writes r, of size bytes, in zstd to w, and adds its length to at.
 func (c *creator) pack(r io.Reader, size int64, w io.Writer, at *int64) error {
 	n := &countWriter{w: w}
-	z, err := newEncoder(n, size)
+	z, err := newEncoder(n, size, window)
 	if err != nil {
 		return err
 	}
@@ -259,7 +262,7 @@ func (c *creator) patch(i int, blob bundle.Blob) (*patch, error) {
 	if err != nil {
 		return nil, c.unlessPacked(packed, err)
 	}
-	p := &patch{Size: size}
+	p := &patch{differences: differences{Size: size}}
 	for _, old := range c.catalog.similar(s.sketch()) {
 		p.Refs = append(p.Refs, c.refs[old])
 	}
@@ -276,13 +279,32 @@ func (c *creator) patchContent(i int, blob bundle.Blob, p *patch, packed string,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unmap()) }()
+	spool, err := fsutil.Unnamed(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer spool.Close()
+	if err := p.spool(c.ctx, c.baseBlob(p), spool); err != nil {
+		return nil, err
+	}
+	parts, err := c.diff(&p.differences, spool, p.oldSize(), content, window)
+	defer func() { parts.close() }()
+	if err != nil {
+		return nil, err
+	}
 	if packed == packedGzip {
-		whole := io.NewSectionReader(c.target.Unverified(), c.target.Header().BlobOffset(i), blob.Size)
-		if p.Gzip, err = findRecipe(content, whole, blob.Size); err != nil || p.Gzip == nil {
+		more, err := c.packLayer(i, blob, p, content, spool)
+		parts = append(parts, more...)
+		if err != nil || p.Gzip == nil && p.Tokens == nil || p.length() >= blob.Size {
 			return nil, err
 		}
 	}
-	return p, c.diff(p, content)
+	return p, c.appendParts(parts)
+}
+
+// baseBlob reads the blobs of a patch.
+func (c *creator) baseBlob(p *patch) func(n int) (io.Reader, error) {
+	return func(n int) (io.Reader, error) { return c.base.Blob(p.Refs[n].Blob), nil }
 }
 
 // unlessPacked drops the error of a layer that does not unpack: the delta has it as it is.
@@ -294,44 +316,50 @@ func (c *creator) unlessPacked(packed string, err error) error {
 	return nil
 }
 
-// diff appends the three streams of a patch.
-func (c *creator) diff(p *patch, content []byte) (err error) {
-	spool, err := fsutil.Unnamed(c.dir)
-	if err != nil {
-		return err
+// diff makes the three streams of a patch, which make content of what a file has. Close them.
+func (c *creator) diff(d *differences, file *os.File, size int64, content []byte, most int) (parts streams, err error) {
+	var old []byte
+	if size > 0 {
+		var unmap func() error
+		if old, unmap, err = fsutil.Map(file, size); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, unmap()) }()
 	}
-	defer spool.Close()
-	for _, r := range p.Refs {
-		if err := r.unpackTo(spool, withContext{c.ctx, c.base.Blob(r.Blob)}); err != nil {
-			return fmt.Errorf("unpack blob %s of the base: %w", c.base.Header().Metadata.Blobs[r.Blob].Digest, err)
+	for range 3 {
+		s, err := newStream(c.ctx, c.dir, d.Size, most)
+		if err != nil {
+			return parts, err
+		}
+		parts = append(parts, s)
+	}
+	if err := writePatch(newIndex(old), content, patchStreams{parts[0], parts[1], parts[2]}); err != nil {
+		return parts, err
+	}
+	for i, length := range []*int64{&d.Control, &d.Diff, &d.Extra} {
+		if *length, err = parts[i].end(); err != nil {
+			return parts, err
 		}
 	}
-	old, unmap, err := fsutil.Map(spool, p.oldSize())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, unmap()) }()
-	var streams [3]*stream
-	for i := range streams {
-		if streams[i], err = newStream(c.ctx, c.dir, p.Size); err != nil {
+	return parts, nil
+}
+
+// appendParts appends streams that have ended.
+func (c *creator) appendParts(parts streams) error {
+	for _, s := range parts {
+		if err := c.appendData(s.f); err != nil {
 			return err
 		}
-		defer streams[i].f.Close()
-	}
-	if err := writePatch(newIndex(old), content, patchStreams{streams[0], streams[1], streams[2]}); err != nil {
-		return err
-	}
-	for i, length := range []*int64{&p.Control, &p.Diff, &p.Extra} {
-		from := c.at
-		if err := streams[i].end(); err != nil {
-			return err
-		}
-		if err := c.appendData(streams[i].f); err != nil {
-			return err
-		}
-		*length = c.at - from
 	}
 	return nil
+}
+
+type streams []*stream
+
+func (s streams) close() {
+	for _, one := range s {
+		one.f.Close()
+	}
 }
 
 // stream packs to a file without a name.
@@ -341,12 +369,12 @@ type stream struct {
 	z   io.WriteCloser
 }
 
-func newStream(ctx context.Context, dir string, size int64) (*stream, error) {
+func newStream(ctx context.Context, dir string, size int64, most int) (*stream, error) {
 	f, err := fsutil.Unnamed(dir)
 	if err != nil {
 		return nil, err
 	}
-	z, err := newEncoder(f, size)
+	z, err := newEncoder(f, size, most)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -361,11 +389,14 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.z.Write(p)
 }
 
-// end ends the stream; then f is at its beginning.
-func (s *stream) end() error {
+// end ends the stream and returns its length; then f is at its beginning.
+func (s *stream) end() (int64, error) {
 	if err := s.z.Close(); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := s.f.Seek(0, io.SeekStart)
-	return err
+	n, err := s.f.Seek(0, io.SeekCurrent)
+	if err == nil {
+		_, err = s.f.Seek(0, io.SeekStart)
+	}
+	return n, err
 }

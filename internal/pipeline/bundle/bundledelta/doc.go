@@ -8,7 +8,8 @@
 // on the input; unpacked blobs of the base are on disk, in files without a name.
 //
 // A blob of the target is a blob of the base, bytes, or a patch of up to four unpacked blobs of the
-// base. A layer in gzip is patched only if Create packed it again to the same bytes.
+// base. A layer in gzip is patched only if Create packed it again to the same bytes. It does so along the
+// tokens of the layer, which are patched too and need no search for matches, or with an encoder.
 //
 // An Inventory lists the bundles of a site whose bytes are not at hand. CreateFrom leaves out what one
 // of them has. An inventory needs no trust either: Restore refuses a base that does not have what was

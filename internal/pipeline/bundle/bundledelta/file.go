@@ -135,7 +135,7 @@ func (d *Delta) SpoolSize() int64 {
 	var most int64
 	for _, p := range d.plan.pieces {
 		if p.Patch != nil {
-			most = max(most, p.Patch.oldSize())
+			most = max(most, p.Patch.spoolSize())
 		}
 	}
 	return most
@@ -147,7 +147,7 @@ func (d *Delta) section(at int64, s section) *io.SectionReader {
 
 // readHeader unpacks the header of the target and decodes it.
 func (d *Delta) readHeader() error {
-	in, err := newDecoder(d.section(preambleSize, d.pre.Header))
+	in, err := newDecoder(d.section(preambleSize, d.pre.Header), window)
 	if err != nil {
 		return &DamagedError{Part: headerPart, Found: "cannot be read", Err: err}
 	}
@@ -190,7 +190,7 @@ func (d *Delta) planSection() *io.SectionReader {
 
 // readPlan unpacks the plan and decodes it.
 func (d *Delta) readPlan() error {
-	in, err := newDecoder(d.planSection())
+	in, err := newDecoder(d.planSection(), window)
 	if err != nil {
 		return &DamagedError{Part: planPart, Found: "cannot be read", Err: err}
 	}
@@ -233,7 +233,7 @@ func (d *Delta) decodePlan(lines *bufio.Reader) error {
 		if p.length() > end-at {
 			return fmt.Errorf("blob %d: more data than the delta has", i)
 		}
-		if p.Patch != nil && p.Patch.Gzip == nil && p.Patch.Size != blob.Size {
+		if p.Patch != nil && p.Patch.Gzip == nil && p.Patch.Tokens == nil && p.Patch.Size != blob.Size {
 			return fmt.Errorf("blob %d: has %d bytes, a patch makes %d", i, blob.Size, p.Patch.Size)
 		}
 		d.at = append(d.at, at)

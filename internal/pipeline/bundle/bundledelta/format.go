@@ -15,9 +15,11 @@ import (
 
 const (
 	// formatVersion is the version of the format with patches, sameVersion that of one which names
-	// blobs of the base by their digest alone. This refit reads both.
+	// blobs of the base by their digest alone, tokenVersion that of one with tokens of layers. This refit
+	// reads all.
 	formatVersion = 1
 	sameVersion   = 2
+	tokenVersion  = 3
 	// preambleSize is how many bytes come before the first section.
 	preambleSize = 1024
 	// maxPlanSize and maxPlanLine bound the plan in bytes, so that its decoder needs little memory.
@@ -29,6 +31,8 @@ const (
 	maxRefs = 4
 	// window bounds what a zstd decoder keeps in bytes.
 	window = 8 << 20
+	// tokenWindow does so for the streams of tokens, of which a layer has more than one.
+	tokenWindow = 1 << 20
 	// leastWindow is what a zstd encoder has for small content.
 	leastWindow = 64 << 10
 	// maxSize bounds the size of a delta and of unpacked blobs; sums of two do not overflow.
@@ -62,7 +66,7 @@ func damaged(part, format string, a ...any) error {
 type TooNewError struct{ Format int }
 
 func (e *TooNewError) Error() string {
-	return fmt.Sprintf("delta has format %d, this refit reads format %d: update refit", e.Format, sameVersion)
+	return fmt.Sprintf("delta has format %d, this refit reads format %d: update refit", e.Format, tokenVersion)
 }
 
 // BaseError says that a bundle is not the base of a delta.
@@ -145,7 +149,7 @@ func parsePreamble(b []byte) (preamble, error) {
 	if err != nil || format < 1 {
 		return p, damaged("first line", "no format number")
 	}
-	if format > sameVersion {
+	if format > tokenVersion {
 		return p, &TooNewError{format}
 	}
 	p.format = format
@@ -208,18 +212,37 @@ type piece struct {
 	Patch *patch `json:"patch,omitempty"`
 }
 
-// patch is three zstd streams in the data.
+// patch makes a blob.
 type patch struct {
 	// Refs are unpacked and put in a row: the old bytes.
 	Refs []ref `json:"refs"`
-	// Size of the new bytes, before they are packed.
+	// differences make the new bytes, before they are packed.
+	differences
+	// Gzip packs the new bytes.
+	Gzip *recipe `json:"gzip,omitempty"`
+	// Tokens do so too: one of them at most is set.
+	Tokens *tokenPatch `json:"tokens,omitempty"`
+}
+
+// differences are three zstd streams in the data that make new bytes of old ones.
+type differences struct {
+	// Size of the new bytes.
 	Size int64 `json:"size"`
 	// Control, Diff and Extra are the lengths of the streams, in their order.
 	Control int64 `json:"control"`
 	Diff    int64 `json:"diff"`
 	Extra   int64 `json:"extra"`
-	// Gzip packs the new bytes.
-	Gzip *recipe `json:"gzip,omitempty"`
+}
+
+func (d differences) length() int64 { return d.Control + d.Diff + d.Extra }
+
+func (d differences) check() error { return checkSizes(d.Size, d.Control, d.Diff, d.Extra) }
+
+// tokenPatch makes the tokens of a layer of those of the Refs in a row.
+type tokenPatch struct {
+	differences
+	// Frames is the length of one more zstd stream: what a layer has in addition to content and tokens.
+	Frames int64 `json:"frames"`
 }
 
 // ref is an unpacked blob of the base.
@@ -228,6 +251,8 @@ type ref struct {
 	// Packed is how the base has it: gzip, zstd, or empty. Size is without it.
 	Packed string `json:"packed,omitempty"`
 	Size   int64  `json:"size"`
+	// Tokens is the size of its tokens in bytes, 0 if they are not needed.
+	Tokens int64 `json:"tokens,omitempty"`
 }
 
 // recipe makes a gzip stream of its content.
@@ -244,9 +269,18 @@ func (p piece) length() int64 {
 	case p.Data != nil:
 		return *p.Data
 	case p.Patch != nil:
-		return p.Patch.Control + p.Patch.Diff + p.Patch.Extra
+		return p.Patch.length()
 	}
 	return 0
+}
+
+// length is what a patch takes of the data.
+func (p *patch) length() int64 {
+	n := p.differences.length()
+	if t := p.Tokens; t != nil {
+		n += t.length() + t.Frames
+	}
+	return n
 }
 
 // oldSize is the size of the old bytes of a patch.
@@ -257,6 +291,18 @@ func (p *patch) oldSize() int64 {
 	}
 	return n
 }
+
+// oldTokens is the size of the tokens of the old bytes.
+func (p *patch) oldTokens() int64 {
+	var n int64
+	for _, r := range p.Refs {
+		n += r.Tokens
+	}
+	return n
+}
+
+// spoolSize is how many bytes of the base a patch needs on disk.
+func (p *patch) spoolSize() int64 { return p.oldSize() + p.oldTokens() }
 
 var errPiece = errors.New("wants one of copy, same, data and patch")
 
@@ -278,7 +324,7 @@ func (p piece) check(format int) error {
 	case p.Data != nil:
 		return checkSizes(*p.Data)
 	case p.Patch != nil:
-		return p.Patch.check()
+		return p.Patch.check(format)
 	}
 	return nil
 }
@@ -296,10 +342,13 @@ func (r ref) check() error {
 	if r.Blob < 0 || r.Packed != "" && r.Packed != packedGzip && r.Packed != packedZstd {
 		return fmt.Errorf("blob %d packed by %q", r.Blob, r.Packed)
 	}
-	return checkSizes(r.Size)
+	if r.Tokens > 0 && (r.Packed != packedGzip || r.Tokens/recordSize > r.Size) {
+		return fmt.Errorf("blob %d packed by %q with %d bytes of tokens", r.Blob, r.Packed, r.Tokens)
+	}
+	return checkSizes(r.Size, r.Tokens)
 }
 
-func (p *patch) check() error {
+func (p *patch) check(format int) error {
 	if len(p.Refs) == 0 || len(p.Refs) > maxRefs {
 		return fmt.Errorf("a patch of %d blobs, at most %d are allowed", len(p.Refs), maxRefs)
 	}
@@ -307,6 +356,9 @@ func (p *patch) check() error {
 		if err := r.check(); err != nil {
 			return err
 		}
+	}
+	if err := p.checkTokens(format); err != nil {
+		return err
 	}
 	if g := p.Gzip; g != nil {
 		if len(g.Header) > maxGzipHeader {
@@ -316,5 +368,24 @@ func (p *patch) check() error {
 			return fmt.Errorf("gzip encoder %.40q is not known: update refit", g.Encoder)
 		}
 	}
-	return checkSizes(p.Size, p.Control, p.Diff, p.Extra)
+	return p.differences.check()
+}
+
+// checkTokens checks the tokens of a patch, if it has some.
+func (p *patch) checkTokens(format int) error {
+	t := p.Tokens
+	switch {
+	case t == nil && p.oldTokens() == 0:
+		return nil
+	case format < tokenVersion:
+		return fmt.Errorf("tokens are of format %d, the delta has format %d", tokenVersion, format)
+	case t == nil || p.Gzip != nil:
+		return errors.New("wants the tokens of a layer, or what packs it")
+	case t.Size%recordSize != 0 || t.Size/recordSize > p.Size:
+		return fmt.Errorf("%d bytes of tokens for %d bytes of content", t.Size, p.Size)
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	return checkSizes(t.Frames)
 }

@@ -42,28 +42,26 @@ func unpack(r io.Reader, packed string) (io.ReadCloser, error) {
 	case packedGzip:
 		return gzip.NewReader(r)
 	case packedZstd:
-		return newDecoder(r)
+		return newDecoder(r, window)
 	}
 	return io.NopCloser(r), nil
 }
 
 // newDecoder reads zstd in bounded memory.
-func newDecoder(r io.Reader) (io.ReadCloser, error) {
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(window))
+func newDecoder(r io.Reader, most uint64) (io.ReadCloser, error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(most))
 	if err != nil {
 		return nil, err
 	}
 	return z.IOReadCloser(), nil
 }
 
-// newEncoder writes zstd of size bytes at most. It is slow, and a delta is carried by hand: bytes
-// count.
-func newEncoder(w io.Writer, size int64) (*zstd.Encoder, error) {
-	most := window
-	if size < window {
-		most = max(leastWindow, 1<<bits.Len64(uint64(size)))
+// newEncoder writes zstd of size bytes at most, with a window of most bytes. It is slow, and a delta is
+// carried by hand: bytes count.
+func newEncoder(w io.Writer, size int64, most int) (*zstd.Encoder, error) {
+	if size < int64(most) {
+		most = min(most, max(leastWindow, 1<<bits.Len64(uint64(size))))
 	}
-	most = min(most, window)
 	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(most))
 }
 
@@ -236,7 +234,7 @@ func findRecipe(content []byte, r io.ReaderAt, size int64) (*recipe, error) {
 
 // makes reports whether the packed content begins as r does; if it is whole, whether all is equal.
 func (r *recipe) makes(content []byte, want io.ReaderAt, size int64, whole bool) (bool, error) {
-	c := &comparer{want: want, left: size, buf: make([]byte, bufferSize)}
+	c := newComparer(want, size)
 	g, err := newGzipWriter(c, r)
 	if err == nil {
 		_, err = g.Write(content)
@@ -258,6 +256,10 @@ type comparer struct {
 	at   int64
 	left int64
 	buf  []byte
+}
+
+func newComparer(want io.ReaderAt, size int64) *comparer {
+	return &comparer{want: want, left: size, buf: make([]byte, bufferSize)}
 }
 
 func (c *comparer) Write(p []byte) (int, error) {

@@ -58,8 +58,13 @@ func specs() (old, new bundletest.Spec) {
 
 func forge(t testing.TB) *forged {
 	t.Helper()
-	f := &forged{dir: t.TempDir()}
 	old, new := specs()
+	return forgeOf(t, old, new)
+}
+
+func forgeOf(t testing.TB, old, new bundletest.Spec) *forged {
+	t.Helper()
+	f := &forged{dir: t.TempDir()}
 	for name, s := range map[string]bundletest.Spec{"old": old, "new": new} {
 		if err := os.WriteFile(filepath.Join(f.dir, name), bundletest.Bytes(t, s), 0o600); err != nil {
 			t.Fatal(err)
@@ -317,7 +322,7 @@ func verify(b []byte) error {
 func TestNewerFormat(t *testing.T) {
 	t.Parallel()
 	var tooNew *TooNewError
-	if _, err := parsePreamble([]byte(bundlereader.DeltaMagic + "3\n{}\n")); !errors.As(err, &tooNew) {
+	if _, err := parsePreamble([]byte(bundlereader.DeltaMagic + "4\n{}\n")); !errors.As(err, &tooNew) {
 		t.Error(err)
 	}
 }
@@ -326,8 +331,8 @@ func TestNewerFormat(t *testing.T) {
 func apply(control, diff, extra, old []byte, size int64) ([]byte, error) {
 	var out bytes.Buffer
 	p := &patcher{control: bufio.NewReader(bytes.NewReader(control)), diff: bytes.NewReader(diff), extra: bytes.NewReader(extra),
-		old: bytes.NewReader(old), oldSize: int64(len(old)), size: size, out: &out}
-	err := p.apply()
+		old: bytes.NewReader(old), oldSize: int64(len(old)), size: size}
+	err := p.copyTo(&out)
 	return out.Bytes(), err
 }
 

@@ -8,7 +8,11 @@ import (
 	"io"
 )
 
-const bufferSize = 64 << 10
+const (
+	bufferSize = 64 << 10
+	// patchBuffer is what a patcher reads of a stream at a time: many operations are short.
+	patchBuffer = 16 << 10
+)
 
 // streams of a patch.
 type patchStreams struct{ control, diff, extra io.Writer }
@@ -48,61 +52,104 @@ func writePatch(ix *index, b []byte, to patchStreams) error {
 	})
 }
 
-// patcher makes the new bytes of a patch.
+// patcher reads the new bytes of a patch.
 type patcher struct {
 	control     *bufio.Reader
 	diff, extra io.Reader
 	old         io.ReaderAt
 	oldSize     int64
 	size        int64 // of the new bytes
-	out         io.Writer
 
-	done   int64 // bytes of the new ones that are written
-	oldEnd int64
-	buf    []byte
+	done int64 // bytes of the new ones that operations made, or will
+	// extraLeft and diffLeft are what the operation still makes, at is where its old bytes are.
+	extraLeft, diffLeft, at int64
 	// have are old bytes that were read, from the place haveAt on.
-	have   []byte
-	haveAt int64
-	window []byte
+	have    []byte
+	haveAt  int64
+	window  []byte
+	streams []io.Closer
 }
 
 // errPatch says that a patch was not written by writePatch.
 var errPatch = errors.New("patch is damaged")
 
-// apply writes exactly size bytes, or returns an error.
-func (p *patcher) apply() error {
-	p.buf, p.window = make([]byte, bufferSize), make([]byte, bufferSize)
-	for p.done < p.size {
-		if err := p.step(); err != nil {
-			return err
+// open reads the new bytes of streams that begin at a place of the delta, with zstd windows of most bytes. Close it.
+func (d differences) open(delta io.ReaderAt, at int64, old *io.SectionReader, most uint64) (*patcher, error) {
+	p := &patcher{old: old, oldSize: old.Size(), size: d.Size}
+	var in [3]*bufio.Reader
+	for i, length := range []int64{d.Control, d.Diff, d.Extra} {
+		z, err := newDecoder(io.NewSectionReader(delta, at, length), most)
+		if err != nil {
+			p.Close()
+			return nil, err
 		}
+		p.streams = append(p.streams, z)
+		in[i], at = bufio.NewReaderSize(z, patchBuffer), at+length
 	}
+	p.control, p.diff, p.extra = in[0], in[1], in[2]
+	return p, nil
+}
+
+// Close closes the streams.
+func (p *patcher) Close() {
+	for _, s := range p.streams {
+		s.Close()
+	}
+}
+
+// copyTo writes exactly size bytes, or returns an error.
+func (p *patcher) copyTo(w io.Writer) error {
+	_, err := io.CopyBuffer(w, p, make([]byte, bufferSize))
+	return err
+}
+
+// Read fills b, except at the end.
+func (p *patcher) Read(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		got := 0
+		switch {
+		case p.extraLeft > 0:
+			got, err = p.readExtra(b[n:])
+		case p.diffLeft > 0:
+			got, err = p.readDiff(b[n:])
+		case p.done < p.size:
+			err = p.next()
+		case n > 0:
+			return n, nil
+		default:
+			return 0, p.end()
+		}
+		n += got
+	}
+	return n, err
+}
+
+// end checks that the streams end with the new bytes.
+func (p *patcher) end() error {
 	for _, r := range []io.Reader{p.control, p.diff, p.extra} {
-		if n, err := io.ReadFull(r, p.buf[:1]); n > 0 {
+		if n, err := io.ReadFull(r, make([]byte, 1)); n > 0 {
 			return fmt.Errorf("%w: bytes after its end", errPatch)
 		} else if !errors.Is(err, io.EOF) {
 			return err
 		}
 	}
-	return nil
+	return io.EOF
 }
 
-func (p *patcher) step() error {
-	extra, err := p.length()
-	if err != nil {
+// next reads an operation.
+func (p *patcher) next() (err error) {
+	if p.extraLeft, err = p.length(); err != nil {
 		return err
 	}
-	if err := p.copyExtra(extra); err != nil {
+	p.done += p.extraLeft
+	if p.diffLeft, err = p.length(); err != nil {
 		return err
 	}
-	diff, err := p.length()
-	if err != nil {
-		return err
-	}
-	if extra+diff == 0 {
+	p.done += p.diffLeft
+	if p.extraLeft+p.diffLeft == 0 {
 		return fmt.Errorf("%w: an operation without bytes", errPatch)
 	}
-	if diff == 0 {
+	if p.diffLeft == 0 {
 		return nil
 	}
 	seek, err := binary.ReadVarint(p.control)
@@ -113,12 +160,11 @@ func (p *patcher) step() error {
 	if seek > maxSize || seek < -maxSize {
 		return fmt.Errorf("%w: a place outside the old bytes", errPatch)
 	}
-	at := p.oldEnd + seek
-	if at < 0 || at > p.oldSize-diff {
+	// at is where the old bytes of the operation before end.
+	if p.at += seek; p.at < 0 || p.at > p.oldSize-p.diffLeft {
 		return fmt.Errorf("%w: a place outside the old bytes", errPatch)
 	}
-	p.oldEnd = at + diff
-	return p.addDiff(at, diff)
+	return nil
 }
 
 // length reads how many bytes follow; never more than are missing.
@@ -141,37 +187,28 @@ func cut(err error) error {
 	return err
 }
 
-func (p *patcher) copyExtra(n int64) error {
-	for n > 0 {
-		b := p.buf[:min(n, bufferSize)]
-		if _, err := io.ReadFull(p.extra, b); err != nil {
-			return cut(err)
-		}
-		if err := p.write(b); err != nil {
-			return err
-		}
-		n -= int64(len(b))
+func (p *patcher) readExtra(b []byte) (int, error) {
+	n, err := io.ReadFull(p.extra, b[:min(p.extraLeft, int64(len(b)))])
+	p.extraLeft -= int64(n)
+	if err != nil {
+		return n, cut(err)
 	}
-	return nil
+	return n, nil
 }
 
-func (p *patcher) addDiff(at, n int64) error {
-	for n > 0 {
-		old, err := p.oldBytes(at, n)
-		if err != nil {
-			return err
-		}
-		b := p.buf[:len(old)]
-		if _, err := io.ReadFull(p.diff, b); err != nil {
-			return cut(err)
-		}
-		addBytes(b, old)
-		if err := p.write(b); err != nil {
-			return err
-		}
-		at, n = at+int64(len(b)), n-int64(len(b))
+func (p *patcher) readDiff(b []byte) (int, error) {
+	old, err := p.oldBytes(p.at, min(p.diffLeft, int64(len(b))))
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	b = b[:len(old)]
+	if _, err := io.ReadFull(p.diff, b); err != nil {
+		return 0, cut(err)
+	}
+	addBytes(b, old)
+	n := int64(len(old))
+	p.at, p.diffLeft = p.at+n, p.diffLeft-n
+	return len(old), nil
 }
 
 // addBytes adds to each byte of b that of old, which is as long. No byte carries to the next one. It adds eight at a
@@ -188,15 +225,12 @@ func addBytes(b, old []byte) {
 	}
 }
 
-func (p *patcher) write(b []byte) error {
-	_, err := p.out.Write(b)
-	p.done += int64(len(b))
-	return err
-}
-
 // oldBytes returns between one and n of the old bytes at a place. It reads ahead, since most
 // operations follow one another.
 func (p *patcher) oldBytes(at, n int64) ([]byte, error) {
+	if p.window == nil {
+		p.window = make([]byte, bufferSize)
+	}
 	if at < p.haveAt || at >= p.haveAt+int64(len(p.have)) {
 		got, err := p.old.ReadAt(p.window[:min(bufferSize, p.oldSize-at)], at)
 		if got == 0 {

@@ -1,7 +1,6 @@
 package bundledelta
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -193,7 +192,7 @@ func (r *restorer) data(w io.Writer, at, length int64) error {
 
 // unpackData writes a blob that the delta has whole.
 func unpackData(w io.Writer, packed io.Reader) error {
-	in, err := newDecoder(packed)
+	in, err := newDecoder(packed, window)
 	if err != nil {
 		return err
 	}
@@ -203,41 +202,59 @@ func unpackData(w io.Writer, packed io.Reader) error {
 }
 
 func (r *restorer) patch(w io.Writer, at int64, p *patch) error {
-	if err := r.unpackRefs(p.Refs); err != nil {
+	if err := r.unpackRefs(p); err != nil {
 		return err
 	}
 	return p.apply(w, r.d.r, at, r.old)
 }
 
-// apply writes the blob of a patch, whose streams begin at a place of the delta, given the old bytes.
+// apply writes the blob of a patch, whose streams begin at a place of the delta, given the old bytes and
+// their tokens.
 func (p *patch) apply(w io.Writer, delta io.ReaderAt, at int64, old io.ReaderAt) error {
-	var in [3]io.ReadCloser
-	for i, length := range []int64{p.Control, p.Diff, p.Extra} {
-		z, err := newDecoder(io.NewSectionReader(delta, at, length))
-		if err != nil {
-			return err
-		}
-		defer z.Close()
-		in[i], at = z, at+length
+	content, err := p.open(delta, at, io.NewSectionReader(old, 0, p.oldSize()), window)
+	if err != nil {
+		return err
 	}
-	var g *gzipWriter
-	if p.Gzip != nil {
-		var err error
-		if g, err = newGzipWriter(w, p.Gzip); err != nil {
-			return err
-		}
-		w = g
+	defer content.Close()
+	switch {
+	case p.Tokens != nil:
+		return p.repack(w, content, delta, at+p.differences.length(), old)
+	case p.Gzip == nil:
+		return content.copyTo(w)
 	}
-	a := &patcher{control: bufio.NewReader(in[0]), diff: in[1], extra: in[2], old: old, oldSize: p.oldSize(), size: p.Size, out: w}
-	if err := a.apply(); err != nil || g == nil {
+	g, err := newGzipWriter(w, p.Gzip)
+	if err != nil {
+		return err
+	}
+	if err := content.copyTo(g); err != nil {
 		return err
 	}
 	return g.Close()
 }
 
+// repack packs the content of a layer with tokens, whose streams begin at a place of the delta.
+func (p *patch) repack(w io.Writer, content *patcher, delta io.ReaderAt, at int64, old io.ReaderAt) error {
+	t := p.Tokens
+	tokens, err := t.open(delta, at, io.NewSectionReader(old, p.oldSize(), p.oldTokens()), tokenWindow)
+	if err != nil {
+		return err
+	}
+	defer tokens.Close()
+	frames, err := newDecoder(io.NewSectionReader(delta, at+t.length(), t.Frames), tokenWindow)
+	if err != nil {
+		return err
+	}
+	defer frames.Close()
+	r := newRepacker(w, tokens, frames)
+	if err := content.copyTo(r); err != nil {
+		return err
+	}
+	return r.Close()
+}
+
 // unpackRefs puts blobs of the base in a row on disk. Those of the blob before may be there.
-func (r *restorer) unpackRefs(refs []ref) error {
-	if r.old != nil && slices.Equal(r.refs, refs) {
+func (r *restorer) unpackRefs(p *patch) error {
+	if r.old != nil && slices.Equal(r.refs, p.Refs) {
 		return nil
 	}
 	r.drop()
@@ -246,19 +263,24 @@ func (r *restorer) unpackRefs(refs []ref) error {
 		return err
 	}
 	r.old = f
-	for _, ref := range refs {
-		blob := r.base.Header().Metadata.Blobs[ref.Blob].Digest
-		if err := ref.unpackTo(f, withContext{r.ctx, r.base.Blob(ref.Blob)}); err != nil {
-			return fmt.Errorf("unpack blob %s of the base: %w", blob, err)
-		}
+	if err := p.spool(r.ctx, func(n int) (io.Reader, error) { return r.base.Blob(p.Refs[n].Blob), nil }, f); err != nil {
+		return err
 	}
-	r.refs = refs
+	r.refs = p.Refs
 	return nil
 }
 
-// unpackTo writes an unpacked blob of the base, which blob reads, to w. It has the size of the
-// reference, else that is an error.
-func (r ref) unpackTo(w io.Writer, blob io.Reader) error {
+// unpackTo writes an unpacked blob of the base, which blob reads, and its tokens if they are needed. Both have
+// the sizes of the reference, else that is an error.
+func (r ref) unpackTo(w, tokens io.Writer, blob io.Reader) error {
+	if r.Tokens > 0 {
+		to, also := &roomWriter{w, r.Size}, &roomWriter{tokens, r.Tokens}
+		err := inflate(blob, to, also, nil)
+		if err == nil && to.left+also.left > 0 {
+			err = fmt.Errorf("%d bytes and %d of tokens are missing", to.left, also.left)
+		}
+		return err
+	}
 	in, err := unpack(blob, r.Packed)
 	if err != nil {
 		return err
@@ -269,6 +291,21 @@ func (r ref) unpackTo(w io.Writer, blob io.Reader) error {
 		err = fmt.Errorf("has %d bytes or more, %d are expected", n, r.Size)
 	}
 	return err
+}
+
+// roomWriter fails if more than a number of bytes is written.
+type roomWriter struct {
+	w    io.Writer
+	left int64
+}
+
+func (r *roomWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > r.left {
+		return 0, errors.New("has more bytes than are expected")
+	}
+	n, err := r.w.Write(p)
+	r.left -= int64(n)
+	return n, err
 }
 
 // withContext is a reader that stops when its context ends.

@@ -23,7 +23,7 @@ func Summary(r io.ReaderAt, size int64) (base string, target *bundle.Header, err
 	if err := d.pre.checkFileSize(size); err != nil {
 		return "", nil, err
 	}
-	in, err := newDecoder(d.section(preambleSize, d.pre.Header))
+	in, err := newDecoder(d.section(preambleSize, d.pre.Header), window)
 	if err != nil {
 		return "", nil, &DamagedError{Part: headerPart, Found: "cannot be read", Err: err}
 	}
@@ -56,7 +56,7 @@ func UnpackHead(w io.Writer, r io.ReaderAt) error {
 
 // unpackExactly writes what is packed, which has size bytes, else that is an error.
 func unpackExactly(w io.Writer, packed io.Reader, size int64) error {
-	in, err := newDecoder(packed)
+	in, err := newDecoder(packed, window)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s Step) SpoolSize() int64 {
 	if s.Piece.Patch == nil {
 		return 0
 	}
-	return s.Piece.Patch.oldSize()
+	return s.Piece.Patch.spoolSize()
 }
 
 // Run writes the blob to w, never more than its size, and compares it with nothing. base reads the
@@ -168,7 +168,7 @@ func (s Step) SpoolSize() int64 {
 // for SpoolSize bytes, nil if UsesSpool is false. Memory has a bound that does not depend
 // on the delta.
 func (s Step) Run(ctx context.Context, delta io.ReaderAt, base func(n int) (io.Reader, error), spool *os.File, w io.Writer) error {
-	if err := errors.Join(s.Piece.check(sameVersion), checkSizes(s.Size, s.At)); err != nil {
+	if err := errors.Join(s.Piece.check(tokenVersion), checkSizes(s.Size, s.At)); err != nil {
 		return err
 	}
 	out := &exactWriter{ctx: ctx, w: w, left: s.Size}
@@ -189,16 +189,18 @@ func (s Step) Run(ctx context.Context, delta io.ReaderAt, base func(n int) (io.R
 	return err
 }
 
-// spool writes the old bytes of a patch to a file.
+// spool writes the old bytes of a patch to a file, then their tokens.
 func (p *patch) spool(ctx context.Context, base func(n int) (io.Reader, error), to *os.File) error {
+	content, tokens := int64(0), p.oldSize()
 	for n, r := range p.Refs {
 		blob, err := base(n)
 		if err == nil {
-			err = r.unpackTo(to, withContext{ctx, blob})
+			err = r.unpackTo(io.NewOffsetWriter(to, content), io.NewOffsetWriter(to, tokens), withContext{ctx, blob})
 		}
 		if err != nil {
 			return fmt.Errorf("unpack blob %d of the base: %w", r.Blob, err)
 		}
+		content, tokens = content+r.Size, tokens+r.Tokens
 	}
 	return nil
 }
