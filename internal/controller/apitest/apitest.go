@@ -2,7 +2,7 @@
 //
 // Promise: a test sees what a kubeadm cluster would answer: RBAC and the Node authorizer,
 // NodeRestriction, refit's own kinds, rules and admission policies. It has a server alone, in the
-// state after the installation; servers are reset and used again in packages that call Main, and by
+// state after the installation. Servers are reset and used again in packages that call Main, and by
 // all packages of a run that has a lender (see Lend).
 // Without the binaries the test is skipped, with a message that names the directories to fill.
 //
