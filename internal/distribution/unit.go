@@ -134,5 +134,5 @@ func ofK0s(line string) bool {
 		return !strings.Contains(value, "null")
 	}
 	_, value, ok := strings.Cut(line, "datasource")
-	return ok && !(strings.Contains(value, "sqlite:") && strings.Contains(value, "/db/state.db"))
+	return ok && (!strings.Contains(value, "sqlite:") || !strings.Contains(value, "/db/state.db"))
 }

@@ -110,7 +110,7 @@ func (p supervisorPart) datastore() string {
 	now := kube.Supervised(p.node.Root)
 	other := now == nil || now.NamesDatastore
 	written := p.row().RunningConfig != "" // then it counts more than a directory that an earlier one left
-	if _, err := os.Stat(p.dataPath(p.row().Etcd)); err == nil && !(other && written) {
+	if _, err := os.Stat(p.dataPath(p.row().Etcd)); err == nil && (!other || !written) {
 		return model.DatastoreEtcd
 	}
 	if st, err := os.Stat(p.database()); err == nil && st.Mode().IsRegular() && !other {
