@@ -16,10 +16,10 @@ const module = "github.com/refit-dev/refit/"
 type pkg struct {
 	ImportPath   string
 	Imports      []string
-	TestImports  []string
 	Dir          string
 	GoFiles      []string
-	XTestImports []string
+	TestGoFiles  []string
+	XTestGoFiles []string
 }
 
 // layer returns the layer of one of our packages (ARCHITECTURE.md), or -1.
@@ -145,7 +145,7 @@ func top(p string) string {
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Dir,GoFiles", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Dir,GoFiles,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {

@@ -2,6 +2,7 @@ package structure
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -88,5 +89,31 @@ func TestPortsOfManifests(t *testing.T) {
 		if regexp.MustCompile(`\b794[6-9]\b`).Match(text) {
 			t.Errorf("%s has a port that MetalLB and Docker Swarm use, or one next to it", file)
 		}
+	}
+}
+
+// Packages are tested side by side, so no two of them listen on the same fixed port. 187xx are the
+// program's own, which tests name without listening there.
+func TestPortsOfTests(t *testing.T) {
+	t.Parallel()
+	fixed := regexp.MustCompile(`127\.0\.0\.1:(17\d{3}|18[0-6]\d\d)"|(?:newTestNode|registryNode)\(t, "[^"]*", (\d{5})\b`)
+	users := map[string]string{}
+	for _, p := range packages(t) {
+		for _, f := range append(p.TestGoFiles, p.XTestGoFiles...) {
+			text, err := os.ReadFile(filepath.Join(p.Dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range fixed.FindAllSubmatch(text, -1) {
+				port := string(m[1]) + string(m[2])
+				if other, used := users[port]; used && other != p.ImportPath {
+					t.Errorf("tests of %s and of %s use port %s", other, p.ImportPath, port)
+				}
+				users[port] = p.ImportPath
+			}
+		}
+	}
+	if len(users) < 20 {
+		t.Errorf("%d ports found", len(users))
 	}
 }

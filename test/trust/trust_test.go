@@ -145,7 +145,7 @@ func newSite(t *testing.T) *site {
 	api := apiclient.New(kubeconfig(t, cfg, dir, "n1"), "n1", log)
 	rt := &store{dir: dir, images: map[string]string{}}
 	a, err := agent.New(agentconfig.Config{Node: "n1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Kubeconfig: "x",
-		Address: "127.0.0.1:17981", NoDevices: true, Media: []string{medium}},
+		Address: "127.0.0.1:18211", NoDevices: true, Media: []string{medium}},
 		agent.Parts{API: api, Runtime: rt, Facts: rt, Runner: func(agent.Store) agent.Runner { return s.runner }, Log: log,
 			Running: func(context.Context, string, string, string) ([]string, error) { return []string{edgeRuns}, nil },
 			Drill:   func(_ context.Context, id string) error { s.drilled <- id; return nil }, Stager: s.stager,
