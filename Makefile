@@ -151,9 +151,10 @@ generate: ## Generate deepcopy code and CRDs from api/, access rules from intern
 	$(GO) test ./test/docs -run 'Page$$' -update
 
 .PHONY: verify
-verify: ## Formatting, vet, lint, import rules, retired words, stale generated files and docs
+verify: ## Formatting, vet, builds for other systems, lint, import rules, retired words, stale generated files and docs
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
+	for os in windows darwin; do GOOS=$$os $(GO) build -trimpath -tags $(TAGS) $(CLI) || exit 1; done
 	$(TOOL) golangci-lint run ./...
 	$(GO) mod tidy -diff
 	$(GO) -C providers vet ./...

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -42,7 +41,9 @@ func KillFrom(file string) {
 			return
 		}
 		_ = os.Remove(file)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = self.Kill()
+		}
 		select {} // the signal is on its way; nothing more may happen
 	})
 }
