@@ -81,10 +81,14 @@ check: ## The inner loop: format, vet, and the tests that need neither a lab nor
 	$(GO) test -short ./...
 
 .PHONY: test
-test: deps build ## Unit, golden, property, API server and lab tests, with -race where goroutines run; prints the twenty slowest (root for the lab)
+test: deps build ## Unit, golden, property, API server and lab tests; prints the twenty slowest (root for the lab)
 	@$(TOOL) gotestsum --format standard-quiet --jsonfile bin/tests.json --raw-command -- ./test/run.sh; code=$$?; \
-	if compgen -G "bin/race.*" >/dev/null; then echo "data races:"; cat bin/race.* | head -300; fi; \
 	echo "the slowest tests:"; $(TOOL) gotestsum tool slowest --num 20 --threshold 1s --jsonfile bin/tests.json; exit $$code
+
+.PHONY: test-race
+test-race: deps ## The tests of the packages in which goroutines run once more, with the race detector; CI does so too
+	@$(TOOL) gotestsum --format standard-quiet --jsonfile bin/race-tests.json --raw-command -- ./test/run.sh race; code=$$?; \
+	if compgen -G "bin/race.*" >/dev/null; then echo "data races:"; cat bin/race.* | head -300; fi; exit $$code
 
 .PHONY: e2e-deps
 e2e-deps: deps ## Install what only the long tests need: Chromium and axe-core, which look at the status page

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # run runs every test of the module, and of the module in providers, and prints the events of `go test -json`.
-# The race detector is for packages that use goroutines, in code or in tests. Other packages cannot
-# race. The lab and test/ drive programs that are built without it, so they go without it too, and so do
-# packages that compute long and whose tests alone start goroutines, to bound them.
+# `run.sh race` runs instead, with the race detector, the packages that use goroutines, in code or in
+# tests. Other packages cannot race. The lab and test/ drive programs that are built without the
+# detector, so they are left out, and so are packages that compute long and whose tests alone start
+# goroutines, to bound them. The detector doubles the CPU time of these tests and of linking them, so it
+# has a run of its own.
 # The tests on nodes of the lab wait more than they compute, so they run beside all others. The longest
 # come first, so that the last minutes do not wait for one package.
 # Tests borrow their API servers from one process, which resets them between tests: to start one takes
@@ -13,9 +15,6 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 goroutines='^[[:space:]]*go (func|[a-z])|errgroup|\.Go\('
 packages=$(git ls-files '*_test.go' ':!:*testdata*' ':!:providers' | xargs -n1 dirname | sort -u)
-raced=$(git ls-files 'internal/*.go' 'cmd/*.go' | grep -vE '^internal/(lab|filesystem|cli/installcmd|cli/inputs)/[^/]*$' | xargs grep -lE "$goroutines" | xargs -n1 dirname | sort -u)
-raced=$(comm -12 <(echo "$packages") <(echo "$raced"))
-others=$(comm -23 <(echo "$packages") <(echo "$raced"))
 # in_front prints the lines of its input, those of its arguments first.
 in_front() {
 	local all first
@@ -46,20 +45,25 @@ lend() {
 	until [ -S "$scratch/servers" ]; do kill -0 "$lender" 2>/dev/null || return; sleep 0.1; done
 	export REFIT_API_SERVERS=$scratch/servers
 }
-labs=$(in_front test/e2e test/simhost internal/lab <<<"$others" | head -3)
-others=$(grep -vxF "$labs" <<<"$others")
+if [ "${1:-}" = race ]; then
+	raced=$(git ls-files 'internal/*.go' 'cmd/*.go' | grep -vE '^internal/(lab|filesystem|cli/installcmd|cli/inputs)/[^/]*$' | xargs grep -lE "$goroutines" | xargs -n1 dirname | sort -u)
+	lend || echo "no lender: each package starts API servers of its own" >&2
+	# Races go to files: in the output of parallel tests they would stand with any of them. The detector
+	# waits a second at each end otherwise.
+	mkdir -p bin
+	rm -f bin/race.*
+	export CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 log_path=$PWD/bin/race"
+	comm -12 <(echo "$packages") <(echo "$raced") | in_front internal/controller internal/agent internal/cli/bundlecmd internal/cli | run -race
+	exit
+fi
+labs=$(in_front test/e2e test/simhost internal/lab <<<"$packages" | head -3)
+packages=$(grep -vxF "$labs" <<<"$packages")
 # Their events come at the end, in one piece: lines of two writers would mix.
 run -count 1 -p 2 <<<"$labs" >"$events" &
 beside=$!
 lend || echo "no lender: each package starts API servers of its own" >&2
-in_front internal/controller/bootimages test/trust internal/controller/imagetracks <<<"$others" | run || failed=1
+in_front internal/controller internal/controller/bootimages test/trust internal/agent internal/controller/imagetracks internal/cli/bundlecmd internal/cli <<<"$packages" | run || failed=1
 go -C providers test -json -vet=off -timeout 20m -ldflags="-s -w" -p 3 ./... || failed=1
-# Races go to files: in the output of parallel tests they would stand with any of them. The detector
-# waits a second at each end otherwise.
-mkdir -p bin
-rm -f bin/race.*
-export CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 log_path=$PWD/bin/race"
-in_front internal/controller internal/agent internal/cli/bundlecmd internal/cli <<<"$raced" | run -race || failed=1
 wait "$beside" || failed=1
 cat "$events"
 exit $failed
