@@ -92,14 +92,32 @@ func TestAlertCases(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// A rule with another limit is noticed: the cases run.
-	broken := bytes.Replace(cases, []byte("refit_nodes_low_disk', values: '4x40'"), []byte("refit_nodes_low_disk', values: '0x40'"), 1)
-	if bytes.Equal(broken, cases) {
+	some := casesOf(t, cases, "RefitDiskTooSmall")
+	broken := bytes.Replace(some, []byte("refit_nodes_low_disk', values: '4x40'"), []byte("refit_nodes_low_disk', values: '0x40'"), 1)
+	if bytes.Equal(broken, some) {
 		t.Fatal("the case to break is not there")
 	}
 	out, err := runCases(promtool, dir, broken)
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || !strings.Contains(string(out), "RefitDiskTooSmall") {
 		t.Errorf("a wrong case passes: %v\n%s", err, out)
 	}
+}
+
+// casesOf returns the cases of one alert: promtool starts a database for each case.
+func casesOf(t *testing.T, cases []byte, alert string) []byte {
+	t.Helper()
+	begin := []byte("\n- name: ")
+	all := bytes.Split(cases, begin)
+	some := all[:1]
+	for _, c := range all[1:] {
+		if bytes.HasPrefix(c, []byte(alert+" ")) {
+			some = append(some, c)
+		}
+	}
+	if len(some) < 3 {
+		t.Fatalf("%d cases of %s", len(some)-1, alert)
+	}
+	return bytes.Join(some, begin)
 }
 
 func runCases(promtool, dir string, cases []byte) ([]byte, error) {
