@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +148,13 @@ func TestRealPolicy(t *testing.T) {
 	if !testing.Verbose() { // all of them take a minute
 		paths = every(paths, len(paths)/500+1)
 	}
+	written := pathsInSource(t)
+	for _, known := range []string{"/etc/containerd/config.toml", "/etc/refit/agent.yaml", "/usr/local/bin/refit-agent", "/var/lib/refit/os.json"} {
+		if !slices.Contains(written, known) {
+			t.Errorf("%s is not among the %d paths in the source", known, len(written))
+		}
+	}
+	paths = append(paths, written...)
 	for kind, mode := range map[string]fs.FileMode{"file": 0, "dir": fs.ModeDir, "lnk_file": fs.ModeSymlink} {
 		out, err := exec.Command(program, append([]string{"-n", "-f", file, "-m", kind}, paths...)...).Output()
 		if err != nil {
@@ -169,6 +178,32 @@ func TestRealPolicy(t *testing.T) {
 		}
 		t.Logf("%d paths as %s: %d differ, in %s", len(paths), kind, wrong, time.Since(start))
 	}
+}
+
+// pathsInSource are the paths of hosts that programs and tests name: every file that refit writes, and
+// that its tests write, is in a directory that one of them names.
+func pathsInSource(t *testing.T) []string {
+	t.Helper()
+	quoted := regexp.MustCompile("[\"`]/?((?:bin|boot|etc|home|lib|opt|root|run|sbin|srv|usr|var)/[A-Za-z0-9_./@:+-]+)[\"`=]")
+	seen := map[string]bool{}
+	for _, dir := range []string{"cmd", "internal", "test"} {
+		err := filepath.WalkDir(filepath.Join("../..", dir), func(name string, e fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(name) != ".go" {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			for _, m := range quoted.FindAllSubmatch(text, -1) {
+				if p := "/" + string(m[1]); filepath.Clean(p) == p {
+					seen[p] = true
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // every nth path.
