@@ -50,7 +50,7 @@ type UpdatePoolSpec struct {
 	SoakSeconds int32 `json:"soakSeconds,omitempty"`
 	// MaxFailures is the number of failed nodes of the pool that halts the update:
 	// with 1 the first does. A control-plane node or a canary that fails halts
-	// always.
+	// always. Nodes that failed to boot an OS image count over all pools that boot it.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="self >= 1",message="must be at least 1: with 1 the first failed node halts the update; to stop it yourself use paused"

@@ -269,12 +269,13 @@ func StagesOf(in Input) Stages {
 }
 
 // checkHalt: a control-plane node or a canary failed, a pool has as many failures as
-// it bears, or nothing is left but what failed.
+// it bears, or nothing is left but what failed. Nodes that an image took count over all pools
+// that boot it: what one pool has seen, the next one must not learn again.
 func (d *Decision) checkHalt(in *Input, lines map[string]*line) {
 	if d.Failed == 0 {
 		return
 	}
-	counts := map[string]int{}
+	counts, images := map[string]int{}, imageFailures(in)
 	open := false
 	for i := range in.Plan.Nodes {
 		np, stage := &in.Plan.Nodes[i], in.stages[i]
@@ -283,7 +284,7 @@ func (d *Decision) checkHalt(in *Input, lines map[string]*line) {
 			continue
 		}
 		counts[np.Pool]++
-		if np.Role == model.RoleControlPlane || lines[np.Pool].canary[np.Node] || counts[np.Pool] >= max(1, in.Pools[np.Pool].MaxFailures) {
+		if np.Role == model.RoleControlPlane || lines[np.Pool].canary[np.Node] || max(counts[np.Pool], images[bootedAt(in, i)]) >= max(1, in.Pools[np.Pool].MaxFailures) {
 			d.Halted = true
 		}
 	}

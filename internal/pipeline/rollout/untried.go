@@ -1,6 +1,10 @@
 package rollout
 
-import "github.com/refit-dev/refit/internal/model"
+import (
+	"slices"
+
+	"github.com/refit-dev/refit/internal/model"
+)
 
 // BootedImages are the OS images and kernel arguments that the nodes of a plan boot, in its
 // order, "" for a node that boots no other. Nil if no node does.
@@ -31,6 +35,31 @@ func bootedImage(np *model.NodePlan) (what string) {
 		}
 	}
 	return what
+}
+
+// imageFailures counts, for each image, the nodes of all pools that failed to boot it.
+func imageFailures(in *Input) map[string]int {
+	out := map[string]int{}
+	for i := range in.boots {
+		if image := bootedAt(in, i); image != "" && isFailure(in.stages[i]) {
+			out[image]++
+		}
+	}
+	return out
+}
+
+// bootedAt is the image that the i-th node of the plan was to boot in the step that it reported
+// last, "" if that step boots none.
+func bootedAt(in *Input, i int) string {
+	run := in.row[i].Run
+	if in.boots == nil || run == nil {
+		return ""
+	}
+	steps := in.Plan.Nodes[i].Steps
+	if at := slices.IndexFunc(steps, func(s model.Step) bool { return s.ID == run.Step }); at < 0 || steps[at].Updater != updaterOSImage {
+		return ""
+	}
+	return in.boots[i]
 }
 
 // updaterOSImage boots nodes into images.

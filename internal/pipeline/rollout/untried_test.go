@@ -79,3 +79,53 @@ func TestAnUntriedImageHasACanary(t *testing.T) {
 		})
 	}
 }
+
+// A node that was permitted to restart into an image and stays silent has failed at its deadline. Such
+// failures count over all pools with the image, failures of other steps and images in their own pool.
+func TestSilenceCountsOverPools(t *testing.T) {
+	t.Parallel()
+	const deadline = 30 * time.Minute
+	for name, tc := range map[string]struct {
+		max    int
+		silent map[string]time.Duration
+		step   string
+		image  string // of the second pool
+		halted bool
+		failed int
+	}{
+		"one within its deadline":              {1, map[string]time.Duration{"w2": deadline}, "os-image", "sha256:new", false, 0},
+		"one after it":                         {1, map[string]time.Duration{"w2": deadline + time.Minute}, "os-image", "sha256:new", true, 1},
+		"one of two":                           {2, map[string]time.Duration{"w2": time.Hour}, "os-image", "sha256:new", false, 1},
+		"two of one pool":                      {2, map[string]time.Duration{"w2": time.Hour, "w3": time.Hour}, "os-image", "sha256:new", true, 2},
+		"one of each pool":                     {2, map[string]time.Duration{"w2": time.Hour, "x1": time.Hour}, "os-image", "sha256:new", true, 2},
+		"one of each pool, one is not late":    {2, map[string]time.Duration{"w2": time.Hour, "x1": time.Minute}, "os-image", "sha256:new", false, 1},
+		"one of each pool, with another image": {2, map[string]time.Duration{"w2": time.Hour, "x1": time.Hour}, "os-image", "sha256:other", false, 2},
+		"one of each pool, in another step":    {2, map[string]time.Duration{"w2": time.Hour, "x1": time.Hour}, "etcd", "sha256:new", false, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := Amount{Value: 1}
+			c := boots(newCluster(map[string]Pool{"edge": {Name: "edge", Budget: 3, MaxFailures: tc.max, Canary: own}, "core": {Name: "core", Budget: 3, MaxFailures: tc.max, Canary: own}},
+				append(workersOf("edge", 3), ok("x0", "core", false), ok("x1", "core", false), ok("x2", "core", false))...), "sha256:new")
+			for _, canary := range []string{"w1", "x0"} {
+				finished(c.truth[canary], time.Hour)
+			}
+			for _, node := range []string{"x0", "x1", "x2"} {
+				c.plan(node, func(np *model.NodePlan) { np.Steps[2].Changes[0].To = tc.image })
+			}
+			for node, silent := range tc.silent {
+				c.plan(node, func(np *model.NodePlan) {
+					np.Steps = append(np.Steps[:2:2], append([]model.Step{{ID: "etcd", Updater: "etcd", By: model.ByAgent, DeadlineSeconds: 1800}}, np.Steps[2:]...)...)
+				})
+				m := c.truth[node]
+				markStarted(m)
+				m.Run = &Run{Attempt: Attempt{1, 0, 1}, State: RunRunning, Step: tc.step}
+				m.AgentHeartbeatLost, m.SilentFor, m.Ready = true, silent, false
+			}
+			d := Next(c.facts())
+			if d.Halted != tc.halted || d.Failed != tc.failed {
+				t.Errorf("halted %t, %d failed; %+v", d.Halted, d.Failed, d.Blockers)
+			}
+		})
+	}
+}
