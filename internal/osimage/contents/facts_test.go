@@ -183,8 +183,12 @@ func TestFindingOfEachImage(t *testing.T) {
 			if c.pool != nil {
 				c.pool(&pool)
 			}
-			if _, got := lintLayout(t, writeLayout(t, platform, labels, layers...), pool); !slices.Equal(got, c.want) {
+			facts, got := lintLayout(t, writeLayout(t, platform, labels, layers...), pool)
+			if !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if f := facts[0]; f.Read > f.Packed || f.Read == 0 || f.Problem == "" && f.Read != f.Packed {
+				t.Errorf("%d of %d bytes read: packed layers are read once, to a bad one", f.Read, f.Packed)
 			}
 		})
 	}
