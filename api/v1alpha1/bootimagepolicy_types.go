@@ -23,8 +23,47 @@ const (
 	BootImagePropose BootImageMode = "Propose"
 )
 
+// Modes of a canary.
+const (
+	// CanaryNone has no machine try an image first.
+	CanaryNone = "None"
+	// CanaryReplica makes one additional machine.
+	CanaryReplica = "Replica"
+)
+
+// BootImageCanary has one machine start from a new image before refit writes the image for
+// all machines of a manager.
+type BootImageCanary struct {
+	// Mode Replica makes one additional machine, from a temporary copy of the manager. It is
+	// removed when it has passed or failed. The managers of a policy do so one after the other.
+	// +kubebuilder:validation:Enum=None;Replica
+	// +kubebuilder:default=None
+	// +optional
+	Mode string `json:"mode,omitempty"`
+	// HealthyMinutes is how long its node must be Ready without a break.
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1440
+	// +optional
+	HealthyMinutes int32 `json:"healthyMinutes,omitempty"`
+	// JoinMinutes is the time within which the machine must join and become Ready.
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1440
+	// +optional
+	JoinMinutes int32 `json:"joinMinutes,omitempty"`
+	// MaxFailures is how many machines may fail before refit stops trying the image. Then a
+	// person decides (refit bootimage retry, refit bootimage accept).
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=8
+	// +optional
+	MaxFailures int32 `json:"maxFailures,omitempty"`
+}
+
 // MachineSelection selects machine managers of a kind, and how refit treats them.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.canary) || self.canary.mode == 'None' || self.mode in ['NewMachinesOnly', 'Piggyback', 'Roll']",message="canary is for modes that write: NewMachinesOnly, Piggyback and Roll"
 // +kubebuilder:validation:XValidation:rule="(self.select == 'Partial') == has(self.selector)",message="selector is for select: Partial, which needs one"
 // +kubebuilder:validation:XValidation:rule="self.kind != 'ControlPlaneMachineSet' || self.select != 'Partial'",message="there is one ControlPlaneMachineSet: select All or None"
 // +kubebuilder:validation:XValidation:rule="!has(self.windows) || self.mode == 'Roll'",message="windows are for mode Roll: the other modes replace no machine"
@@ -51,6 +90,10 @@ type MachineSelection struct {
 	// +kubebuilder:default=Observe
 	// +optional
 	Mode BootImageMode `json:"mode,omitempty"`
+	// Canary has one machine start from a new image before refit writes it: for
+	// MachineDeployments and MachineSets.
+	// +optional
+	Canary *BootImageCanary `json:"canary,omitempty"`
 	// Adopt lets an image be replaced that no stream knows. Without it such a
 	// custom image is left alone.
 	// +optional

@@ -143,6 +143,8 @@ const (
 	// Boot images.
 	ReasonStreamUnusable         = "StreamUnusable"
 	ReasonStreamNotStamped       = "StreamNotStamped"
+	ReasonBootImageCanary        = "BootImageCanary"
+	ReasonBootImageCanaryFailed  = "BootImageCanaryFailed"
 	ReasonBootImageContested     = "BootImageContested"
 	ReasonBootImageCustom        = "BootImageCustom"
 	ReasonBootImageDeclared      = "BootImageDeclared"

@@ -45,6 +45,55 @@ type ImageRollback struct {
 	At *metav1.Time `json:"at,omitempty"`
 }
 
+// CanaryDecision is a person's decision about an image with which canaries failed.
+type CanaryDecision struct {
+	// Image that it is about, as its platform names it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image"`
+	// Action: Retry forgets the failures until At, Accept writes the image without a canary.
+	// +kubebuilder:validation:Enum=Retry;Accept
+	Action string `json:"action"`
+	// Reason and By are for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	By string      `json:"by,omitempty"`
+	At metav1.Time `json:"at"`
+}
+
+// CanaryFailure is a machine that could not be used with a new image.
+type CanaryFailure struct {
+	At metav1.Time `json:"at"`
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+}
+
+// SourceCanary is the canary of the wanted image.
+type SourceCanary struct {
+	// Image that it is for, and the OS version in it.
+	// +kubebuilder:validation:MaxLength=1024
+	Image string `json:"image"`
+	// +optional
+	OS string `json:"os,omitempty"`
+	// Object is the temporary machine manager, as Kind/name, while there is one.
+	// +optional
+	Object string `json:"object,omitempty"`
+	// Machine of it, as namespace/name.
+	// +optional
+	Machine string `json:"machine,omitempty"`
+	// PassedAt is when it has passed.
+	// +optional
+	PassedAt *metav1.Time `json:"passedAt,omitempty"`
+	// Failures, the last one last.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Failures []CanaryFailure `json:"failures,omitempty"`
+}
+
 // MachineSourceSpec is where machines come from.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.manager) || has(self.declared)",message="a source has a manager (refit makes those) or says what its machines start from: set declared"
@@ -67,6 +116,10 @@ type MachineSourceSpec struct {
 	// Rollback to an earlier image (refit bootimage rollback).
 	// +optional
 	Rollback *ImageRollback `json:"rollback,omitempty"`
+	// Canary is the decision about an image with which canaries failed (refit bootimage retry,
+	// refit bootimage accept).
+	// +optional
+	Canary *CanaryDecision `json:"canary,omitempty"`
 	// Skew of this source: None accepts the risk for this source only. It is also the
 	// decision about a source whose policy was deleted.
 	// +optional
@@ -313,6 +366,9 @@ type MachineSourceStatus struct {
 	// Wait of the wanted image, if refit writes it later.
 	// +optional
 	Wait *BootImageWait `json:"wait,omitempty"`
+	// Canary of the wanted image, if the policy has one machine try it first.
+	// +optional
+	Canary *SourceCanary `json:"canary,omitempty"`
 	// Upload that is waited for, if there is one.
 	// +optional
 	Upload *BootImageUpload `json:"upload,omitempty"`

@@ -33,6 +33,8 @@ const (
 	Stage = "Stage"
 	// Suggest a patch, and write nothing.
 	Suggest = "Suggest"
+	// Boot one machine from the image first: the canary.
+	Boot = "Boot"
 )
 
 // States of a source. Every source is in one of them.
@@ -48,6 +50,8 @@ const (
 // Reason words of the catalogue.
 const (
 	reasonAsExpected   = "AsExpected"
+	reasonCanary       = "BootImageCanary"
+	reasonCanaryFailed = "BootImageCanaryFailed"
 	reasonContested    = "BootImageContested"
 	reasonCustom       = "BootImageCustom"
 	reasonExcluded     = "BootImageExcluded"
@@ -148,6 +152,8 @@ type Input struct {
 	// Running is an update of the cluster's nodes, or a rollout of the object's machines, as
 	// Kind/name; empty for none.
 	Running string
+	// Canary is the machine that tries the image first, nil if the policy wants none.
+	Canary *Canary
 	// UserData is why the first-boot configuration does not work with the wanted image.
 	UserData string
 	// MadeIgnition is the version of Ignition of the first-boot configurations that MadeBy, a
@@ -171,17 +177,23 @@ type Decision struct {
 	Version              string
 	Reason, Message, Fix string
 	Wait                 Wait
+	// Canary is its outcome, empty without one, and CanaryFailure why its machine failed.
+	Canary, CanaryFailure string
 }
 
 // Decide returns the first decision that applies; without an objection refit writes. A write
 // waits while an update or a rollout runs: a failure must not have two causes. A rollback does
 // not wait, because it may be the fix, unless it moves the version too.
 func Decide(in Input) Decision {
-	d := decide(in)
-	if in.Running == "" || d.Action != Write || in.Rollback != nil && d.Version == "" {
+	d := tryFirst(&in, decide(in))
+	if in.Running == "" || d.Action != Write && d.Action != Boot || in.Rollback != nil && d.Version == "" {
 		return d
 	}
-	return Decision{Action: Leave, State: d.State, Reason: reasonUpdateRuns, Message: fmt.Sprintf("it uses %s; refit writes %s when %s has ended", describeImage(in.Current), describeImage(in.Wanted), in.Running),
+	return waitForUpdate(&in, d.State)
+}
+
+func waitForUpdate(in *Input, state string) Decision {
+	return Decision{Action: Leave, State: state, Reason: reasonUpdateRuns, Message: fmt.Sprintf("it uses %s; refit writes %s when %s has ended", describeImage(in.Current), describeImage(in.Wanted), in.Running),
 		Fix: "wait until it has ended, or end it", Wait: Wait{For: in.Running}}
 }
 

@@ -71,3 +71,15 @@ func containsPath(tree map[string]any, keys []string) bool {
 	}
 	return false
 }
+
+// KeysOf returns the keys of a JSON pointer up to the first list.
+func KeysOf(pointer string) []string {
+	var out []string
+	for _, s := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+		if s != "" && strings.Trim(s, "0123456789") == "" {
+			break
+		}
+		out = append(out, strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~"))
+	}
+	return out
+}

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +20,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/config"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 // imageMark is the annotation in which the templates of this test name their image.
@@ -77,6 +82,7 @@ func TestBootImagesOfClusterAPI(t *testing.T) {
 	m.a1RollingReplacesNothing(before)
 	m.a2ScaleUpStartsFromTheNewImage(before)
 	m.a3ControlPlaneRollsOnce()
+	m.a4OneMachineFirst()
 }
 
 // make creates an object as kubectl create does, and waits for webhooks that are
@@ -233,4 +239,112 @@ func (m *management) controlPlanes(seen map[types.UID]string) []unstructured.Uns
 		}
 	}
 	return out
+}
+
+// freshStream replaces the stream of the workers' release: its image is newer than theirs.
+const freshStream = `{"spec":{"inline":"{\"apiVersion\":\"refit.dev/boot-images/v1\",\"release\":\"1.35.4\",\"images\":[{\"architecture\":\"amd64\",\"platform\":\"memory\",\"version\":\"9.5.20250601-0\",\"attributes\":{\"image\":\"fresh\"}}]}"}}`
+
+// A4: one machine tries an image first. Two machines that are refused end it, and nothing is
+// written; a person lets it be tried again, and the third machine passes. Then the image is
+// rolled back.
+func (m *management) a4OneMachineFirst() {
+	m.t.Helper()
+	joins, err := config.Joins()
+	must(m.t, err)
+	m.apply(joins...)
+	before, template := m.identities(), text(m.get("MachineDeployment", "workers"), "spec", "template", "spec", "infrastructureRef", "name")
+	must(m.t, m.admin.Patch(m.t.Context(), &v1alpha1.BootImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}, client.RawPatch(types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/spec/managers/0/canary","value":{"mode":"Replica","healthyMinutes":1,"joinMinutes":10}}]`))))
+	must(m.t, m.admin.Patch(m.t.Context(), &v1alpha1.BootImageStream{ObjectMeta: metav1.ObjectMeta{Name: "v1.35.4"}}, client.RawPatch(types.MergePatchType, []byte(freshStream))))
+	for i := range 2 {
+		m.refuseCanary(before)
+		if i == 0 {
+			m.wait("the first refusal is recorded", func() string {
+				s := &v1alpha1.MachineSource{}
+				if err := m.admin.Get(m.t.Context(), client.ObjectKey{Name: workersSource}, s); err != nil || s.Status.Canary == nil || len(s.Status.Canary.Failures) != 1 {
+					return fmt.Sprintf("%v %+v", err, s.Status)
+				}
+				return ""
+			})
+		}
+	}
+	s := m.waitSource(workersSource, v1alpha1.ReasonBootImageCanaryFailed)
+	m.wait("refused machines go", func() string { return cmp.Diff(before, m.identities()) })
+	if now := text(m.get("MachineDeployment", "workers"), "spec", "template", "spec", "infrastructureRef", "name"); now != template || len(s.Status.Canary.Failures) != 2 {
+		m.t.Errorf("A4: template %s after %s, %+v", now, template, s.Status.Canary)
+	}
+	m.say("A4: two machines were refused and removed, nothing was written: %s", meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady).Message)
+
+	decide := fmt.Sprintf(`{"spec":{"canary":{"image":"fresh","action":"Retry","by":"ann","at":%q}}}`, time.Now().UTC().Format(time.RFC3339))
+	must(m.t, m.admin.Patch(m.t.Context(), s, client.RawPatch(types.MergePatchType, []byte(decide))))
+	name := m.canaryMachine(before).GetName()
+	m.wait("the machine of the third canary runs", func() string { return m.runs(name) })
+	if image := m.imageOf(m.get("Machine", name)); image != "fresh" {
+		m.t.Errorf("A4: the canary starts from %q", image)
+	}
+	s = m.waitSource(workersSource, v1alpha1.ReasonAsExpected)
+	if h := s.Status.History; h[len(h)-1].To != "fresh" || s.Status.Canary.PassedAt == nil {
+		m.t.Errorf("A4: %+v", s.Status)
+	}
+	m.wait("the canary goes", func() string { return cmp.Diff(before, m.identities()) })
+	m.say("A4: %s was Ready for a minute, then the image was written, and the machine removed", name)
+
+	back := `{"spec":{"rollback":{"to":"new","rejected":{"image":"fresh","os":"9.5.20250601-0"},"by":"ann"}}}`
+	must(m.t, m.admin.Patch(m.t.Context(), s, client.RawPatch(types.MergePatchType, []byte(back))))
+	m.waitSource(workersSource, v1alpha1.ReasonBootImageRolledBack)
+	if now := text(m.get("MachineDeployment", "workers"), "spec", "template", "spec", "infrastructureRef", "name"); now != template {
+		m.t.Errorf("A4: rolled back to template %s, was %s", now, template)
+	}
+	m.same(before, "A4, the image is rolled back")
+}
+
+// runs is empty if a machine's phase is Running, so that a wait for it ends.
+func (m *management) runs(name string) string {
+	if text(m.get("Machine", name), "status", "phase") == "Running" {
+		return ""
+	}
+	return name + " is not Running"
+}
+
+// canaryMachine waits for a machine that is not one of before and is not being deleted.
+func (m *management) canaryMachine(before map[string]types.UID) *unstructured.Unstructured {
+	m.t.Helper()
+	var out *unstructured.Unstructured
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		machines, err := m.list(m.t.Context(), "Machine")
+		must(m.t, err)
+		for i := range machines {
+			if _, old := before[machines[i].GetName()]; !old && machines[i].GetDeletionTimestamp() == nil {
+				out = &machines[i]
+			}
+		}
+		if out != nil {
+			return out
+		}
+	}
+	m.t.Fatalf("no canary after %s", patience)
+	return nil
+}
+
+// refuseCanary plays the first-boot server: the machine of the canary is refused, and does not join.
+func (m *management) refuseCanary(before map[string]types.UID) {
+	m.t.Helper()
+	name := m.canaryMachine(before).GetName()
+	m.patch("Machine", name, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
+	_, made, err := convert.NewJoinToken("w", time.Now().Add(time.Hour))
+	must(m.t, err)
+	made.Annotations[convert.AnnotationRefused], made.Annotations[convert.AnnotationRefusedFrom] = "This machine cannot join pool w: too old", "10.9.8.1"
+	made.Annotations[convert.AnnotationRefusedAt], made.Annotations[convert.AnnotationMachine] = time.Now().Add(time.Second).UTC().Format(time.RFC3339), "default/"+name
+	must(m.t, m.admin.Create(m.t.Context(), &corev1.Secret{ObjectMeta: made}))
+	m.wait("the refused canary is removed", func() string {
+		machines, err := m.list(m.t.Context(), "Machine")
+		must(m.t, err)
+		for i := range machines {
+			if machines[i].GetName() == name && machines[i].GetDeletionTimestamp() == nil {
+				return name + " is there"
+			}
+		}
+		return ""
+	})
+	m.patch("Machine", name, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 }

@@ -45,6 +45,9 @@ type Manager struct {
 	Itself bool `json:"itself,omitempty"`
 	// ControlPlane is true if its machines are control planes.
 	ControlPlane bool `json:"controlPlane,omitempty"`
+	// Canary: a copy with one replica and a selector of its own makes one machine. Its paths
+	// are spec.replicas, spec.selector and spec.template.metadata.
+	Canary bool `json:"canary,omitempty"`
 	// Version is the path of the Kubernetes version, empty if it has none.
 	Version string `json:"version,omitempty"`
 	// Effects of a change: the first whose path has the value counts, else Effect.

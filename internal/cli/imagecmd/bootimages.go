@@ -22,7 +22,7 @@ import (
 // NewBoot returns the command refit bootimage.
 func NewBoot(a *inputs.Access) *cobra.Command {
 	c := &cobra.Command{Use: "bootimage", Short: "Inspect the boot images of new machines"}
-	c.AddCommand(newStatus(a), newList(a), newCheck(a), newDiff(a), newRollback(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
+	c.AddCommand(newStatus(a), newList(a), newCheck(a), newDiff(a), newRollback(a), newRetry(a), newAccept(a), newImage(a), newUploads(a), newUploaded(a), newToken(a), newAlerts(a))
 	return c
 }
 

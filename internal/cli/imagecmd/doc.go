@@ -8,9 +8,9 @@
 // nothing: its output is a NodeConfig, and each part that it drops is named with a reason on
 // standard error and changes the exit code. A check of an image reads its configurations and
 // the tables of its layers, writes nothing, and prints every finding with its fix. `refit bootimage`
-// only reads, except three commands: token creates one Secret, uploaded writes spec.uploaded of a
-// BootImageStream, rollback spec.rollback of a MachineSource. It uses the code and the facts of the
-// controller.
+// only reads, except five commands: token creates one Secret, uploaded writes spec.uploaded of a
+// BootImageStream, rollback spec.rollback of a MachineSource, retry and accept its spec.canary. It
+// uses the code and the facts of the controller.
 //
 // Inputs: an image; files with NodeConfigs, Ignition or MachineConfigs; a cluster, or a dump of it.
 // Outputs: an OCI layout or an image in a registry, its digest, a manifest; tables, JSON, exit

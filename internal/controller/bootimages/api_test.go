@@ -187,6 +187,10 @@ func TestBootImages(t *testing.T) {
 		{"a node class is of the nodes' region", testRegionOfNodes},
 		{"installed images by Machine and owner, and the condition of a machine that cannot join", testProvenance},
 		{"a machine that was refused says so in OpenShift's shape", testRefused},
+		{"one machine starts from a new image before it is written", testCanary},
+		{"two machines that cannot join refuse a candidate", testCanaryRefused},
+		{"a crash at every write of a canary converges", testCanaryCrash},
+		{"a canary of OpenShift's machine sets", testCanaryOpenShift},
 		{"the authority of first-boot configurations rotates", testAuthority},
 		{"a kind that may not be read is reported, and nothing is forgotten", testForbidden},
 	} {

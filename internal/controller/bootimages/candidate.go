@@ -59,6 +59,10 @@ type candidate struct {
 	// manage them.
 	authority *authorityVerdict
 
+	// canaryName is the manager of the canary for the wanted image, and canaryTemplate its
+	// template.
+	canaryName, canaryTemplate string
+
 	in       bootimage.Input
 	decision bootimage.Decision
 	// written is what writeImage wrote, nil if nothing; staged names a template that is
@@ -84,9 +88,9 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 	var out []*candidate
 	for i := range p.Spec.Managers {
 		choice := &p.Spec.Managers[i]
-		row := table.Manager(choice.Group, choice.Kind)
-		if row == nil {
-			w.addProblem(p, fmt.Sprintf("spec.managers[%d]: there is no row for %s of group %q", i, choice.Kind, choice.Group))
+		row, problem := rowOf(table, choice)
+		if problem != "" {
+			w.addProblem(p, fmt.Sprintf("spec.managers[%d]%s", i, problem))
 			continue
 		}
 		l := w.kinds.List(ctx, row.Group, row.Kind, row.Versions)
@@ -95,6 +99,9 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 			continue
 		}
 		for _, o := range l.Items {
+			if machineobjects.IsCanary(o) {
+				continue
+			}
 			c := &candidate{policy: p, choice: choice, table: table, row: row, object: o, listing: l, name: machineobjects.SourceName(row.Group, row.Kind, o.GetNamespace(), o.GetName())}
 			if c.facts = table.Facts(row, o.Object); c.facts.PartOf == "" && w.claim(c) {
 				out = append(out, c)
@@ -102,6 +109,18 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 		}
 	}
 	return out
+}
+
+// rowOf returns the row of an entry, or the problem with the entry.
+func rowOf(table *machinekinds.Table, choice *v1alpha1.MachineSelection) (row *machinekinds.Manager, problem string) {
+	row = table.Manager(choice.Group, choice.Kind)
+	switch {
+	case row == nil:
+		return nil, fmt.Sprintf(": there is no row for %s of group %q", choice.Kind, choice.Group)
+	case choice.Canary != nil && choice.Canary.Mode == v1alpha1.CanaryReplica && !row.Canary:
+		return nil, fmt.Sprintf(".canary: a %s cannot be copied for one machine: set mode None", choice.Kind)
+	}
+	return row, ""
 }
 
 // claim claims a selected machine manager that no earlier entry has. An entry with select None
@@ -159,7 +178,7 @@ func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 	}
 	c.in.UserData, c.in.Running = c.userData(ctx, w), c.running(w)
 	c.in.MinimumAge, c.in.Refused, c.in.RollbackBlocked = c.minimumAge(w), c.refused(), c.rollbackBlocked(w)
-	c.in.TargetBlocked = c.blocked(w, c.in.WantedVersion)
+	c.in.TargetBlocked, c.in.Canary = c.blocked(w, c.in.WantedVersion), c.canary(w)
 	c.decision = bootimage.Decide(c.in)
 }
 
@@ -328,7 +347,7 @@ func (c *candidate) addWriters() {
 	default:
 		target = c.imageObject
 		for _, op := range c.edit.Ops() {
-			fields = append(fields, keysOf(op.Path))
+			fields = append(fields, bootimage.KeysOf(op.Path))
 		}
 	}
 	var writers []bootimage.Writer
@@ -348,15 +367,3 @@ func (c *candidate) addWriters() {
 }
 
 func isOurs(manager string) bool { return strings.HasPrefix(manager, "refit") }
-
-// keysOf returns the keys of a JSON pointer up to the first list.
-func keysOf(pointer string) []string {
-	var out []string
-	for _, s := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
-		if s != "" && strings.Trim(s, "0123456789") == "" {
-			break
-		}
-		out = append(out, strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~"))
-	}
-	return out
-}

@@ -21,6 +21,9 @@ func (r *Reconciler) collect(ctx context.Context, w *machineSnapshot) error {
 	if w.partial {
 		return nil
 	}
+	if err := w.kinds.DeleteCanaries(ctx, w.usedCanaries); err != nil {
+		return err
+	}
 	var old []*unstructured.Unstructured
 	var rows []*machinekinds.ImageKind
 	for gk, l := range w.kinds.Lists {

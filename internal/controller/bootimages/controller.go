@@ -1,6 +1,7 @@
 package bootimages
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -72,13 +73,16 @@ var nodeJoined = predicate.Funcs{
 	},
 }
 
-func ready(n *corev1.Node) bool {
+func ready(n *corev1.Node) bool { return !readySince(n).IsZero() }
+
+// readySince returns since when a node is Ready, zero if it is not.
+func readySince(n *corev1.Node) time.Time {
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return cmp.Or(c.LastTransitionTime.Time, n.CreationTimestamp.Time)
 		}
 	}
-	return false
+	return time.Time{}
 }
 
 // Reconcile gathers the state, and writes what differs.
@@ -109,12 +113,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 // reconcilePolicy reconciles one policy. A failing object does not stop the others.
 func (r *Reconciler) reconcilePolicy(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
 	var errs []error
+	w.openCanary = ""
 	for _, c := range r.candidates(ctx, w, p) {
 		c.decide(ctx, w)
 		if err := r.writeImage(ctx, w, c); err != nil {
 			errs, w.partial = append(errs, err), true
 			c.recordFailure(err)
 		}
+		c.keepCanary(w)
 		errs = append(errs, c.updateAuthority(ctx, w), r.record(ctx, w, c))
 	}
 	return errors.Join(errs...)

@@ -3,7 +3,7 @@
 //
 // Promise: internal/bootimage decides; this package gathers, writes and records. A change costs
 // at most three writes per machine manager: the clone of a template, the reference to it, the
-// record. It writes nothing if nothing differs. All state is in MachineSources, so a restart at
+// record. A canary costs its copy and the removal of it as well. It writes nothing if nothing differs. All state is in MachineSources, so a restart at
 // any line continues where it was. refit deletes only what it created. A kind that the cluster
 // does not serve, or that refit may not read, is reported and stops no other kind.
 //
@@ -23,7 +23,7 @@
 //
 // Files: controller.go has the loop and gather.go the snapshot. candidate.go and
 // image_choice.go handle one machine manager and its image, rollback.go the one to return to.
-// write.go writes, collect.go deletes. The files user_data*.go handle first-boot configurations. record.go, skew.go,
-// summary.go and the pure provenance.go, version_rules.go and source_summary.go fill the status
-// of MachineSources and policies.
+// canary.go has one machine try an image. write.go writes, collect.go deletes. The files
+// user_data*.go handle first-boot configurations. record.go, skew.go, summary.go and the pure
+// provenance.go and version_rules.go fill the status of MachineSources and policies.
 package bootimages

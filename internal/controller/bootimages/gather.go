@@ -2,7 +2,6 @@ package bootimages
 
 import (
 	"context"
-	"slices"
 	"sort"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 )
 
 // machineSnapshot is the API state that one reconcile works on.
@@ -47,6 +47,10 @@ type machineSnapshot struct {
 	machines *machineobjects.Inventory
 	// userData are the first-boot configurations.
 	userData *userDataKeeper
+	// usedCanaries are the managers of canaries that stay, by namespace and name; openCanary is
+	// the first source of the policy whose canary has not passed.
+	usedCanaries map[string]bool
+	openCanary   string
 	// usedTemplates are refit's templates that are still needed, by kind and name.
 	usedTemplates map[string]bool
 }
@@ -66,9 +70,9 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 		return nil, nil
 	}
 	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
-		problems: map[string][]string{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}}
+		problems: map[string][]string{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}, usedCanaries: map[string]bool{}}
 	w.userData = newUserDataKeeper(r.Objects, FieldOwner, w.now)
-	w.update = runningUpdate(updates.Items)
+	w.update = rolloutfacts.RunningUpdate(updates.Items)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
 		w.sources[sources.Items[i].Name] = &sources.Items[i]
@@ -79,20 +83,6 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	var err error
 	w.streams, err = r.Streams.Load(ctx, streams.Items, w.running)
 	return w, err
-}
-
-// runningUpdate returns the first ClusterUpdate that has started and is not done, as Kind/name.
-func runningUpdate(all []v1alpha1.ClusterUpdate) string {
-	var names []string
-	for i := range all {
-		if st := all[i].Status; st.StartedAt != nil && st.Phase != v1alpha1.PhaseDone {
-			names = append(names, "ClusterUpdate/"+all[i].Name)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return slices.Min(names)
 }
 
 func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error {
@@ -118,7 +108,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error 
 		if o := seen[n.Name]; o != nil {
 			node.InstalledImage, node.Machine = o.InstalledImage, o.Machine
 		}
-		w.nodes, known = append(w.nodes, node), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID})
+		w.nodes, known = append(w.nodes, node), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID, ReadySince: readySince(n), Installed: node.InstalledImage})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = laterVersion(w.running, n.Status.NodeInfo.KubeletVersion)
 		}

@@ -29,12 +29,8 @@ import (
 // maxMessage of a condition, in bytes.
 const maxMessage = 1000
 
-// maxHistory is how many writes a MachineSource lists; oldTemplates is how many unused
-// templates stay for a rollback.
-const (
-	maxHistory   = 16
-	oldTemplates = 3
-)
+// oldTemplates is how many unused templates stay for a rollback.
+const oldTemplates = 3
 
 // makeSource creates the MachineSource of a manager.
 func (r *Reconciler) makeSource(ctx context.Context, w *machineSnapshot, c *candidate) error {
@@ -78,7 +74,7 @@ func (r *Reconciler) record(ctx context.Context, w *machineSnapshot, c *candidat
 		}
 	}
 	st.Proposal, st.ProposalObject = c.proposal()
-	st.Upload, st.Wait = c.uploadOf(), c.waitOf()
+	st.Upload, st.Wait, st.Canary = c.uploadOf(), c.waitOf(), c.recordCanary(w, old.Canary)
 	c.keepTemplates(w, &st)
 	recordAuthority(&st, &old, c.userDataKey().String(), c.authority, c.policy.Spec.Authority != nil, c.source.Generation, w.now)
 	message := c.decision.Message
@@ -245,7 +241,7 @@ func (r *Reconciler) recordUnmanaged(ctx context.Context, w *machineSnapshot, s 
 	}
 	st := s.Status
 	st.ObservedGeneration, st.Conditions, st.PolicyDeleted = s.Generation, slices.Clone(st.Conditions), w.policyDeleted(s)
-	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload, st.Wait = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil, nil
+	st.State, st.Policy, st.Mode, st.SkewMode, st.Proposal, st.ProposalObject, st.InstalledImages, st.Upload, st.Wait, st.Canary = v1alpha1.SourceExcluded, "", "", cmp.Or(s.Spec.Skew, "Manual"), "", "", nil, nil, nil, nil
 	recordAuthority(&st, &s.Status, "", nil, false, s.Generation, w.now)
 	v := readiness{false, v1alpha1.ReasonBootImageExcluded, "no policy selects it; it keeps its last image", w.running}
 	if gone {

@@ -31,7 +31,7 @@ func (c *candidate) heldRollback(wanted bootimage.Image) *bootimage.Rollback {
 // chooseFormer makes the image of a rollback the wanted one, and prepares the edit. Only an
 // image of the history is written.
 func (c *candidate) chooseFormer(r *bootimage.Rollback) error {
-	former, attributes, ok := imageOfHistory(c.source.Status.History, r.To.Text)
+	former, attributes, ok := convert.ImageOfHistory(c.source.Status.History, r.To.Text)
 	if !ok {
 		return fmt.Errorf("spec.rollback names image %q, which is not in the history of MachineSource %s", r.To.Text, c.name)
 	}
@@ -42,19 +42,6 @@ func (c *candidate) chooseFormer(r *bootimage.Rollback) error {
 	r.To = former
 	c.edit, c.in.Same, c.in.Wanted, c.in.Rollback = edit, !edit.Changed(), former, r
 	return nil
-}
-
-// imageOfHistory finds an image by its name, with the attributes by which the object names it.
-func imageOfHistory(history []v1alpha1.BootImageWrite, name string) (bootimage.Image, map[string]string, bool) {
-	for _, h := range slices.Backward(history) {
-		switch {
-		case h.From == name && len(h.FromAttributes) > 0:
-			return bootimage.Image{Text: name, OS: h.FromOS, Release: h.FromRelease}, h.FromAttributes, true
-		case h.To == name && len(h.Attributes) > 0:
-			return bootimage.Image{Text: name, OS: h.OS, Release: h.Release}, h.Attributes, true
-		}
-	}
-	return bootimage.Image{}, nil, false
 }
 
 // formerTemplate returns a template of the history with the contents that a clone would have,
@@ -113,7 +100,7 @@ func (c *candidate) writeRecord() *v1alpha1.BootImageWrite {
 func (c *candidate) history(old *v1alpha1.MachineSourceStatus) []v1alpha1.BootImageWrite {
 	out := slices.Clone(old.History)
 	if written := cmp.Or(c.written, c.lostWrite(old)); written != nil {
-		out = trimHistory(append(out, *written), c.source.Spec.Rollback)
+		out = convert.TrimHistory(append(out, *written), c.source.Spec.Rollback)
 	}
 	return out
 }
@@ -152,19 +139,4 @@ func (c *candidate) recordedTemplate(old *v1alpha1.MachineSourceStatus) *unstruc
 		name = c.imageObject.GetAnnotations()[v1alpha1.AnnotationClonedFrom]
 	}
 	return c.imageListing.ByName[c.object.GetNamespace()+"/"+name]
-}
-
-// trimHistory keeps the newest entries, and the last one of an image that a rollback needs.
-func trimHistory(h []v1alpha1.BootImageWrite, needed *v1alpha1.ImageRollback) []v1alpha1.BootImageWrite {
-	has := func(e v1alpha1.BootImageWrite) bool {
-		return needed != nil && (e.From == needed.To || e.To == needed.To)
-	}
-	for len(h) > maxHistory {
-		oldest := 0
-		if has(h[0]) && !slices.ContainsFunc(h[1:], has) {
-			oldest = 1
-		}
-		h = slices.Delete(h, oldest, oldest+1)
-	}
-	return h
 }

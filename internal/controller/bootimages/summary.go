@@ -18,6 +18,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/convert"
 )
 
 func (w *machineSnapshot) sorted() []*v1alpha1.MachineSource {
@@ -31,13 +32,13 @@ func (w *machineSnapshot) sorted() []*v1alpha1.MachineSource {
 
 // writeSummary writes a policy's status, with every source counted once.
 func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1alpha1.BootImagePolicy) error {
-	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: effectiveSettings(p)}
+	st := v1alpha1.BootImagePolicyStatus{ObservedGeneration: p.Generation, Conditions: slices.Clone(p.Status.Conditions), Effective: convert.EffectiveSettings(p)}
 	if s := bootstreams.Newest(w.streams, p.Spec.Streams, w.running); s != nil {
 		st.Stream, st.Release = s.Name, s.Release
 	}
 	for _, s := range w.sources {
 		if s.Status.Policy == p.Name {
-			countSource(&st, s)
+			convert.CountSource(&st, s)
 		}
 	}
 	st.Blocked = blockedTargets(p, w.sorted())
@@ -57,7 +58,7 @@ func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1
 // conditions returns Ready and Stalled. Ready never claims something about all sources unless
 // it holds for all, including those excluded on purpose.
 func (w *machineSnapshot) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
-	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: summaryText(st)}
+	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: convert.SourceSummary(st)}
 	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
 	switch {
 	case st.TooOld > 0:

@@ -21,7 +21,7 @@ import (
 // writeImage executes the decision. After a write it decides again, so that facts and decision
 // describe the written state.
 func (r *Reconciler) writeImage(ctx context.Context, w *machineSnapshot, c *candidate) error {
-	if c.decision.Action != bootimage.Write && c.decision.Action != bootimage.Stage {
+	if !slices.Contains([]string{bootimage.Write, bootimage.Stage, bootimage.Boot}, c.decision.Action) {
 		return nil
 	}
 	if c.source == nil { // the record exists before anything is written
@@ -29,6 +29,13 @@ func (r *Reconciler) writeImage(ctx context.Context, w *machineSnapshot, c *cand
 			return err
 		}
 	}
+	if c.decision.Action == bootimage.Boot {
+		return r.bootCanary(ctx, w, c)
+	}
+	return r.writeWanted(ctx, w, c)
+}
+
+func (r *Reconciler) writeWanted(ctx context.Context, w *machineSnapshot, c *candidate) error {
 	written := c.writeRecord()
 	if err := r.writeUserData(ctx, w, c); err != nil {
 		return err
@@ -194,7 +201,7 @@ func (c *candidate) proposal() (patch, object string) {
 	if c.edit == nil || !c.edit.Changed() {
 		return "", ""
 	}
-	wanted := slices.Contains([]string{bootimage.Suggest, bootimage.Leave, bootimage.Stage}, c.decision.Action) && c.decision.State != bootimage.Current && c.decision.State != bootimage.Excluded
+	wanted := slices.Contains([]string{bootimage.Suggest, bootimage.Leave, bootimage.Stage, bootimage.Boot}, c.decision.Action) && c.decision.State != bootimage.Current && c.decision.State != bootimage.Excluded
 	if !wanted || slices.Contains(notProposed, c.decision.Reason) {
 		return "", ""
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -22,7 +23,13 @@ const (
 const labelCluster = "cluster.x-k8s.io/cluster-name"
 
 // Node is what identifies a node.
-type Node struct{ Name, UID, ProviderID string }
+type Node struct {
+	Name, UID, ProviderID string
+	// ReadySince is zero while the node is not Ready. Installed is the OS version of the image
+	// that it was installed from, if its agent reports one.
+	ReadySince time.Time
+	Installed  string
+}
 
 // Machine is one machine.
 type Machine struct {
@@ -33,6 +40,10 @@ type Machine struct {
 	Sources []string
 	// Node is its node in this cluster, empty if it has none here.
 	Node string
+	// ReadySince and Installed are those of its node; ReadySince is the Machine's own statement
+	// if the node is in another cluster.
+	ReadySince time.Time
+	Installed  string
 	// Joined is true if it has a node in this cluster, or elsewhere by its nodeRef.
 	Joined bool
 	// Addresses are those in its status.
@@ -89,6 +100,7 @@ func (r *machineReader) machines(ctx context.Context, group string, versions []s
 		m := Machine{Object: o, Sources: r.sources(ctx, o), Addresses: addresses(o)}
 		m.Node = r.node(name, stringField(o, "status", "nodeRef", "uid"), stringField(o, "spec", "providerID"))
 		m.Joined = name != "" || m.Node != ""
+		m.ReadySince, m.Installed = r.readySince(m.Node, o)
 		out = append(out, m)
 	}
 	return out, nil
@@ -126,7 +138,7 @@ func (r *machineReader) sources(ctx context.Context, o *unstructured.Unstructure
 		}
 		add(row.Group, row.Kind, ns, name)
 		l := r.kinds.List(ctx, row.Group, row.Kind, row.Versions)
-		if at = l.ByName[ns+"/"+name]; at == nil {
+		if at = l.ByName[ns+"/"+name]; at == nil || IsCanary(at) { // a canary is owned by the manager that it is a copy of
 			break
 		}
 	}

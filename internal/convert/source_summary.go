@@ -1,4 +1,4 @@
-package bootimages
+package convert
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 )
 
-// effectiveSettings describes the settings of a policy with defaults filled in.
-func effectiveSettings(p *v1alpha1.BootImagePolicy) []string {
+// EffectiveSettings describes the settings of a policy with defaults filled in.
+func EffectiveSettings(p *v1alpha1.BootImagePolicy) []string {
 	var out []string
 	for _, m := range p.Spec.Managers {
 		word := cmp.Or(m.Select, "All")
@@ -23,8 +23,8 @@ func effectiveSettings(p *v1alpha1.BootImagePolicy) []string {
 	return out
 }
 
-// countSource adds a source to a policy's counts.
-func countSource(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
+// CountSource adds a source to a policy's counts.
+func CountSource(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) {
 	st.Sources++
 	switch s.Status.State {
 	case v1alpha1.SourceCurrent, v1alpha1.SourceDeclared:
@@ -45,8 +45,8 @@ func countSource(st *v1alpha1.BootImagePolicyStatus, s *v1alpha1.MachineSource) 
 	}
 }
 
-// summaryText is the counts as a sentence. It says "all" only if it holds for all.
-func summaryText(st *v1alpha1.BootImagePolicyStatus) string {
+// SourceSummary is the counts as a sentence. It says "all" only if it holds for all.
+func SourceSummary(st *v1alpha1.BootImagePolicyStatus) string {
 	if st.Sources == 0 {
 		return "no source of machines is selected"
 	}
