@@ -354,6 +354,9 @@ type BlockedTarget struct {
 	Namespace string `json:"namespace,omitempty"`
 	// +optional
 	Name string `json:"name,omitempty"`
+	// PoolOnly: only this object waits, no control plane and no topology.
+	// +optional
+	PoolOnly bool `json:"poolOnly,omitempty"`
 	// Message is the reason and the fix.
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`

@@ -291,6 +291,10 @@ type SkewFinding struct {
 	Rule   string `json:"rule"`
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message"`
+	// PoolOnly: it concerns the machines of this source alone (a rule about incompatible
+	// facts), so a control plane does not wait for it.
+	// +optional
+	PoolOnly bool `json:"poolOnly,omitempty"`
 	// Waived is the waiver because of which it refuses nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

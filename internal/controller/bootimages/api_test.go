@@ -930,6 +930,20 @@ func testTargetBlocked(s *site) {
 			s.t.Errorf("%s: %v, want %q", what, err, tc.want)
 		}
 	}
+	// what is incompatible keeps its own pool back, and no control plane
+	p = s.policy("a12")
+	p.Spec.Skew.Rules = []v1alpha1.SkewRule{{Name: "no-runc", Targets: []string{"1.38"}, Incompatible: &v1alpha1.IncompatibleFacts{Facts: map[string]string{"runtime": "runc"}}}}
+	if err := s.admin.Update(context.Background(), p); err != nil {
+		s.t.Fatal(err)
+	}
+	src := s.source("machinedeployment.a12.workers")
+	src.Spec.Facts = map[string]string{"runtime": "runc"}
+	if err := s.admin.Update(context.Background(), src); err != nil {
+		s.t.Fatal(err)
+	}
+	s.look()
+	s.expectMove(s.get(capiV, "MachineDeployment", "a12", "workers"), fmt.Sprintf(own, "v1.38.0"), "runtime")
+	s.expectMove(s.get(controlV, "KubeadmControlPlane", "a12", "cp"), `{"spec":{"version":"v1.38.0"}}`, "")
 	s.end("a12")
 }
 

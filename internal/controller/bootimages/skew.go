@@ -53,14 +53,15 @@ func (c *candidate) minimumAge(w *machineSnapshot) bootimage.MinimumAge {
 	return bootimage.MinimumAge{Rule: m.Rule, Age: m.Age, Built: m.Built}
 }
 
-// blockedByOthers returns which other source keeps a control plane from a version.
+// blockedByOthers returns which other source keeps a control plane from a version. What is
+// incompatible keeps only its own pool back.
 func (w *machineSnapshot) blockedByOthers(than, version string) string {
 	for _, o := range w.sorted() {
 		if o.Name == than || o.Status.Policy == "" {
 			continue
 		}
 		for _, f := range o.Status.Skew {
-			if f.Waived == "" && majorMinor(f.Target) == majorMinor(version) {
+			if f.Waived == "" && !f.PoolOnly && majorMinor(f.Target) == majorMinor(version) {
 				return "version " + version + " is refused: " + o.Name + ": " + f.Message
 			}
 		}

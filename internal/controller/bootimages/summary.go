@@ -41,7 +41,7 @@ func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1
 			convert.CountSource(&st, s)
 		}
 	}
-	st.Blocked = blockedTargets(p, w.sorted())
+	st.Blocked = convert.BlockedTargets(p, w.sorted())
 	ready, stalled := w.conditions(p, &st)
 	for _, c := range []metav1.Condition{ready, stalled} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(w.now.Truncate(time.Second))

@@ -2,7 +2,6 @@ package bootimages
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/refit-dev/refit/internal/text"
@@ -19,8 +18,6 @@ import (
 const (
 	// minorsAhead is how many minor versions after the running one are evaluated.
 	minorsAhead = 2
-	// Limits of what a status lists, and of a finding in bytes.
-	maxBlocked  = 100
 	maxFindings = 32
 	maxFinding  = 500
 )
@@ -60,7 +57,7 @@ func (j versionRules) Record(s *v1alpha1.MachineSource, p *v1alpha1.BootImagePol
 		fs := j.Findings(s, p, target, i > 0)
 		for _, f := range fs {
 			if len(s.Status.Skew) < maxFindings {
-				s.Status.Skew = append(s.Status.Skew, v1alpha1.SkewFinding{Target: target, Rule: f.Rule, Message: text.Truncate(f.Message, maxFinding), Waived: text.Truncate(f.Waived, maxFinding)})
+				s.Status.Skew = append(s.Status.Skew, v1alpha1.SkewFinding{Target: target, Rule: f.Rule, PoolOnly: f.Kind == skew.Breaks, Message: text.Truncate(f.Message, maxFinding), Waived: text.Truncate(f.Waived, maxFinding)})
 			}
 		}
 		if i > 0 || len(fs) == 0 {
@@ -87,30 +84,6 @@ func firstUnwaived(fs []skew.Finding) skew.Finding {
 		}
 	}
 	return skew.Finding{}
-}
-
-// blockedTargets returns the versions that the images of a policy's sources are too old for.
-func blockedTargets(p *v1alpha1.BootImagePolicy, sources []*v1alpha1.MachineSource) []v1alpha1.BlockedTarget {
-	var out []v1alpha1.BlockedTarget
-	for _, s := range sources {
-		if s.Status.Policy != p.Name || len(out) >= maxBlocked {
-			continue
-		}
-		seen := map[string]bool{}
-		for _, f := range s.Status.Skew {
-			v, err := componentversion.ParseOS(f.Target)
-			if err != nil || f.Waived != "" || seen[f.Target] || strings.TrimPrefix(f.Target, "v") == "" {
-				continue
-			}
-			seen[f.Target] = true
-			b := v1alpha1.BlockedTarget{Major: int32(v.Major), Minor: int32(v.Minor), Source: s.Name, Message: text.Truncate(s.Name+": "+f.Message+"; "+convert.SkewFix(s), maxMessage)}
-			if m := s.Spec.Manager; m != nil {
-				b.Kind, b.Namespace, b.Name = m.Kind, m.Namespace, m.Name
-			}
-			out = append(out, b)
-		}
-	}
-	return out[:min(len(out), maxBlocked)]
 }
 
 // nextMinors returns the minor versions after a running one.
