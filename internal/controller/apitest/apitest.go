@@ -121,7 +121,7 @@ func startEmpty(t testing.TB, bin string, flags map[string]string) *rest.Config 
 			t.Errorf("stop the API server: %v", err)
 		}
 	})
-	users.Store(s.cfg.Host, s.addUser)
+	users.Store(s.cfg.Host, addUser(s.addUser))
 	return s.cfg
 }
 
