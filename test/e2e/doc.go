@@ -10,6 +10,6 @@
 //
 // `make test` runs one story with one seeded kill. `make e2e` (REFIT_E2E=1) runs the whole
 // tables, clusters of other shapes, all updaters, and the commands of
-// docs/tutorial/first-steps.md. It writes the results, with date and commit, to results/.
-// All need root on Linux; otherwise they are skipped and say so.
+// docs/tutorial/first-steps.md and of how-to pages (testdata/howtos.yaml). It writes the
+// results, with date and commit, to results/. All need root on Linux; otherwise they are skipped and say so.
 package e2e
