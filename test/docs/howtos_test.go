@@ -14,17 +14,20 @@ import (
 // notTyped is the comment above a block of commands that no test types word by word.
 var notTyped = regexp.MustCompile(`^<!-- not typed: (.+) -->$`)
 
+// howToRow is a row of test/e2e/testdata/howtos.yaml.
+type howToRow struct {
+	Test   string `json:"test"`
+	Blocks []int  `json:"blocks"`
+	Why    string `json:"why"`
+}
+
 // TestHowToTable: test/e2e/testdata/howtos.yaml has a row for each page of docs/how-to, with a
 // test that exists. On a page whose commands a test types, each block of commands is in the row,
 // or has a comment in the page that says why it is not typed. That the test types the blocks of
 // the row, the test itself compares.
 func TestHowToTable(t *testing.T) {
 	t.Parallel()
-	rows := map[string]struct {
-		Test   string `json:"test"`
-		Blocks []int  `json:"blocks"`
-		Why    string `json:"why"`
-	}{}
+	rows := map[string]howToRow{}
 	if err := yaml.UnmarshalStrict(readFile(t, filepath.Join(root, "test/e2e/testdata/howtos.yaml")), &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -37,33 +40,42 @@ func TestHowToTable(t *testing.T) {
 		page := filepath.Base(file)
 		row, ok := rows[page]
 		delete(rows, page)
-		switch {
-		case !ok:
+		if !ok {
 			t.Errorf("%s has no row in test/e2e/testdata/howtos.yaml", page)
 			continue
-		case row.Test != "" && !tests[row.Test]:
+		}
+		if row.Test != "" && !tests[row.Test] {
 			t.Errorf("%s: there is no test %s", page, row.Test)
-		case len(row.Blocks) == 0 && row.Why == "":
-			t.Errorf("%s is not typed, and the table does not say why", page)
-		case len(row.Blocks) > 0 && row.Test == "":
-			t.Errorf("%s: the table has typed blocks and no test", page)
 		}
-		marks := shellMarks(t, file)
-		for i, reason := range marks {
-			typed := slices.Contains(row.Blocks, i+1)
-			switch {
-			case typed && reason != "":
-				t.Errorf("%s: block %d is typed, and its comment says that it is not", page, i+1)
-			case !typed && reason == "" && len(row.Blocks) > 0:
-				t.Errorf("%s: block %d is not typed; type it in %s, or write above it <!-- not typed: REASON -->", page, i+1, row.Test)
+		if len(row.Blocks) == 0 {
+			if row.Why == "" {
+				t.Errorf("%s is not typed, and the table does not say why", page)
 			}
+			continue
 		}
-		if n := len(row.Blocks); n > 0 && slices.Max(row.Blocks) > len(marks) {
-			t.Errorf("%s has %d blocks of commands, the table block %d", page, len(marks), slices.Max(row.Blocks))
-		}
+		checkTyped(t, page, row, shellMarks(t, file))
 	}
 	for page := range rows {
 		t.Errorf("the table has a row for %s, and there is no such page", page)
+	}
+}
+
+// checkTyped compares the typed blocks of a page with its comments.
+func checkTyped(t *testing.T, page string, row howToRow, marks []string) {
+	t.Helper()
+	if row.Test == "" {
+		t.Errorf("%s: the table has typed blocks and no test", page)
+	}
+	for i, reason := range marks {
+		switch typed := slices.Contains(row.Blocks, i+1); {
+		case typed && reason != "":
+			t.Errorf("%s: block %d is typed, and its comment says that it is not", page, i+1)
+		case !typed && reason == "":
+			t.Errorf("%s: block %d is not typed; type it in %s, or write above it <!-- not typed: REASON -->", page, i+1, row.Test)
+		}
+	}
+	if last := slices.Max(row.Blocks); last > len(marks) {
+		t.Errorf("%s has %d blocks of commands, the table block %d", page, len(marks), last)
 	}
 }
 
