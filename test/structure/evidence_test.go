@@ -62,6 +62,7 @@ var shown = []struct {
 		return fmt.Sprintf("%.3f of the bytes of the full bundle", v.get("deltaBytes").(float64)/v.get("fullBytes").(float64))
 	}},
 	{"test/e2e/results/owncluster.json", "a kubeadm cluster made without refit is updated from a FAT32 stick, by the commands of its page", steps},
+	{"test/e2e/results/howtos.json", "the commands of how-to pages, typed on one cluster from an empty directory to an update that is done", typedBlocks},
 	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/livecluster.json", "a running cluster restarts from its own bundle, without registry, power and images", steps},
 	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
@@ -153,6 +154,18 @@ func spread(v value) string {
 // bootedMachine has the starts of a machine, and the time from the first on.
 func bootedMachine(v value) string {
 	return fmt.Sprintf("%s, %s after %.0f s on a busy machine", count("grub", "starts")(v), v.get("booted"), v.get("secondsFromFirstStart"))
+}
+
+// typedBlocks counts the pages whose commands a test typed, and their blocks.
+func typedBlocks(v value) string {
+	all := v.get("pages").(map[string]any)
+	pages, blocks := 0, 0
+	for _, p := range all {
+		if n := int(value(p.(map[string]any)).get("typed").(float64)); n > 0 {
+			pages, blocks = pages+1, blocks+n
+		}
+	}
+	return fmt.Sprintf("%d blocks of %d of %d pages", blocks, pages, len(all))
 }
 
 func none(value) string    { return "" }
