@@ -166,6 +166,7 @@ type Agent struct {
 	problemReport *problemLoop
 	server        *peerServer
 	page          *pageServer
+	hook          *statusHook
 	status        *statusLoop
 }
 
@@ -201,6 +202,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 		problemReport: &problemLoop{shared: s, off: func() string { return coldstart.DisabledBy(coldstart.KernelCommandLine, coldstart.OffFile) }},
 		server:        &peerServer{s, p.Journal},
 		page:          &pageServer{s},
+		hook:          &statusHook{shared: s, hook: statusreport.Hook{Path: conf.StatusHook}, retry: hookRetry},
 		status:        &statusLoop{shared: s},
 	}
 	if conf.Console {
@@ -215,7 +217,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.unlock()
 	var wg sync.WaitGroup
 	for _, loop := range []func(context.Context){
-		a.server.Run, a.page.Run, a.authority.Run,
+		a.server.Run, a.page.Run, a.hook.Run, a.authority.Run,
 		a.watch.Run, a.mediaScan.Run, a.bundles.Run, a.images.Run, a.runs.Run, a.staging.Run, a.facts.Run, a.health.Run, a.maintenance.Run, a.problemReport.Run, a.status.Run,
 		func(ctx context.Context) { a.runtime.Watch(ctx, func() { wake(a.wakeImages) }) },
 	} {

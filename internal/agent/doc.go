@@ -24,6 +24,7 @@
 //	problemLoop      problems of the agent -> status and events
 //	peerServer       serves chunks to peers, and the log to the controller
 //	pageServer       status -> a page on the node, if an address is configured
+//	statusHook       status -> a program for a light or a beeper, if one is configured
 //	statusLoop       state -> status, in the API and on the node (package statusreport)
 //
 // authority.Keeper and the container runtime's watch run next to them.

@@ -23,6 +23,7 @@ func (l *statusLoop) writeLocal(status *v1alpha1.NodeUpdateStatus, now time.Time
 		l.log.Debug("failed to write the local status", "error", err)
 	}
 	l.showIssue()
+	wake(l.wakeHook)
 }
 
 func (l *statusLoop) localStatus(status *v1alpha1.NodeUpdateStatus, now time.Time) *statusreport.Local {

@@ -65,11 +65,11 @@ type shared struct {
 // wakes has a channel per loop, which stores one wake-up: more of them before the loop's next
 // pass are one.
 type wakes struct {
-	wakeProblems, wakeBundles, wakeImages, wakeRuns, wakeStage, wakeMedia, wakeFacts, wakeStatus, wakeMaintenance, wakeServer chan struct{}
+	wakeProblems, wakeBundles, wakeImages, wakeRuns, wakeStage, wakeMedia, wakeFacts, wakeStatus, wakeMaintenance, wakeServer, wakeHook chan struct{}
 }
 
 func newWakes() (w wakes) {
-	for _, c := range []*chan struct{}{&w.wakeProblems, &w.wakeBundles, &w.wakeImages, &w.wakeRuns, &w.wakeStage, &w.wakeMedia, &w.wakeFacts, &w.wakeStatus, &w.wakeMaintenance, &w.wakeServer} {
+	for _, c := range []*chan struct{}{&w.wakeProblems, &w.wakeBundles, &w.wakeImages, &w.wakeRuns, &w.wakeStage, &w.wakeMedia, &w.wakeFacts, &w.wakeStatus, &w.wakeMaintenance, &w.wakeServer, &w.wakeHook} {
 		*c = make(chan struct{}, 1)
 	}
 	return w

@@ -73,6 +73,9 @@ type Config struct {
 	StatusPage string `json:"statusPage,omitempty"`
 	// Console shows this node's state above the login prompt of its consoles.
 	Console bool `json:"console,omitempty"`
+	// StatusHook is a program that the agent runs when this node's state changes: for a light or
+	// a beeper. Empty for none.
+	StatusHook string `json:"statusHook,omitempty"`
 
 	// Problems are those that reading the file found.
 	Problems []statefile.Problem `json:"-"`

@@ -7,7 +7,7 @@
 // step.
 //
 // On the node it explains the local status: as text, as the page of ServePage, and above the login
-// prompt (Issue). Promise: without the API server, in the words of package explain. Texts of
+// prompt (Issue); a Hook runs a program with it. Promise: without the API server, in the words of package explain. Texts of
 // bundles and programs are escaped. The page is read only and shows no message, and no image.
 //
 // Inputs: the status as it is and as it was written last; the file that the agent writes. Outputs:
