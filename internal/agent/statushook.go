@@ -17,6 +17,9 @@ type statusHook struct {
 	hook statusreport.Hook
 	// retry is the time after which a hook that failed runs again with the same state.
 	retry time.Duration
+	// tried is the state of the last run, failedAt when that failed.
+	tried    string
+	failedAt time.Time
 }
 
 // hookRetry is the retry of a statusHook.
@@ -30,8 +33,6 @@ func (h *statusHook) Run(ctx context.Context) {
 	if h.conf.StatusHook == "" {
 		return
 	}
-	var tried string
-	var failedAt time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,21 +40,27 @@ func (h *statusHook) Run(ctx context.Context) {
 		case <-h.wakeHook:
 		case <-time.After(h.retry):
 		}
-		n := h.nodeStatus()
-		key := statusreport.HookKey(n)
-		due := key != tried || !failedAt.IsZero() && time.Since(failedAt) >= h.retry
-		if h.local.Load() == nil || !due {
-			continue
-		}
-		err := h.hook.Run(ctx, n)
-		if ctx.Err() != nil {
-			return
-		}
-		h.report(err, !failedAt.IsZero())
-		tried, failedAt = key, time.Time{}
-		if err != nil {
-			failedAt = time.Now()
-		}
+		h.pass(ctx)
+	}
+}
+
+// pass runs the hook if the state is new, or if the last run failed a while ago.
+func (h *statusHook) pass(ctx context.Context) {
+	n := h.nodeStatus()
+	key := statusreport.HookKey(n)
+	failed := !h.failedAt.IsZero()
+	due := key != h.tried || failed && time.Since(h.failedAt) >= h.retry
+	if h.local.Load() == nil || !due {
+		return
+	}
+	err := h.hook.Run(ctx, n)
+	if ctx.Err() != nil {
+		return
+	}
+	h.report(err, failed)
+	h.tried, h.failedAt = key, time.Time{}
+	if err != nil {
+		h.failedAt = time.Now()
 	}
 }
 
