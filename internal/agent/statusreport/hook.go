@@ -64,7 +64,10 @@ func (h Hook) Run(ctx context.Context, n NodeStatus) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("statusHook %s was killed after %s", h.Path, limit)
 	}
-	return fmt.Errorf("statusHook %s: %w: %s", h.Path, err, text.CleanLine(string(out.kept)))
+	if said := text.CleanLine(string(out.kept)); said != "" {
+		return fmt.Errorf("statusHook %s: %w: %s", h.Path, err, said)
+	}
+	return fmt.Errorf("statusHook %s: %w", h.Path, err)
 }
 
 // hookEnv is the program's whole environment.
