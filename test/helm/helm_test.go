@@ -304,7 +304,7 @@ func TestUpgradeFromPreviousChart(t *testing.T) {
 	s.stop()
 	s.uninstall()
 	// No controller of Kubernetes runs here, which would delete what is in the namespaces.
-	s.expect("helm uninstall", nil, append(serversOwn[:2:2], "Secret refit-system/refit-controller-key")...)
+	s.expect("helm uninstall", nil, append(serversOwn[:2:2], "Secret refit-system/refit-controller-key", "Role refit-nodes/refit:node:", "RoleBinding refit-nodes/refit:node:")...)
 }
 
 // The chart installs what `refit install` does, an upgrade removes the areas that are switched off,
