@@ -132,7 +132,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		results.Keep(t, filepath.Join("testdata", "results", "takeover.json"), func() any { return seen })
 	}
 	binary := filepath.Join(t.TempDir(), "refit-controller")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/refit-dev/refit/cmd/refit-controller").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "github.com/refit-dev/refit/cmd/refit-controller").CombinedOutput(); err != nil {
 		t.Fatalf("build refit-controller: %v\n%s", err, out)
 	}
 	who := kubeconfigAs(t, apitest.As(s.cfg, apitest.ControllerUser))
