@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/refit-dev/refit/internal/lab/components"
+	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
@@ -90,6 +92,7 @@ func TestYourOwnCluster(t *testing.T) {
 		device, err = s.InsertFile(t.Context(), "n1", image)
 		must(t, err)
 	})
+	before := imageBytes(t, s)
 	step(t, "refit is installed from it, and the cluster is updated", func(t *testing.T) {
 		line := strings.ReplaceAll(blocks[5], "/dev/sdX", device)
 		for line := range strings.SplitSeq(line, "\n") {
@@ -107,6 +110,19 @@ func TestYourOwnCluster(t *testing.T) {
 			}
 		}
 	})
+	step(t, "workers hold no image that only control planes need", func(t *testing.T) {
+		apiServer := "registry.k8s.io/kube-apiserver:" + to
+		use := map[string]nodeBytes{}
+		for node, bytes := range imageBytes(t, s) {
+			use[node] = nodeBytes{Before: before[node], After: bytes}
+			held, err := s.Held(t.Context(), node, b, apiServer)
+			must(t, err)
+			if control := node == s.Lab.Nodes()[0]; held != control {
+				t.Errorf("node %s holds %s: %v, want %v", node, apiServer, held, control)
+			}
+		}
+		measured(t, "imageBytesOfNodes", use)
+	})
 	step(t, "the nodes run the release, and no packet left the lab", func(t *testing.T) {
 		for _, n := range s.Lab.Nodes() {
 			if v, ready, err := s.Kubelet(t.Context(), n); err != nil || v != to || !ready {
@@ -122,6 +138,27 @@ func TestYourOwnCluster(t *testing.T) {
 		must(t, err)
 		measured(t, "outside", out)
 	})
+}
+
+// nodeBytes is what images take on a node's disk before and after an update: what containerd
+// fetched and what it unpacked.
+type nodeBytes struct {
+	Before int64 `json:"before"`
+	After  int64 `json:"after"`
+}
+
+// imageBytes is what images take on the disk of each node now.
+func imageBytes(t *testing.T, s *scenario.Scenario) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	for _, n := range s.Lab.Nodes() {
+		out, err := s.Output(t.Context(), n, "du", "-s", "--block-size=1", "/var/lib/containerd")
+		must(t, err)
+		size, _, _ := strings.Cut(out, "\t")
+		all[n], err = strconv.ParseInt(size, 10, 64)
+		must(t, err)
+	}
+	return all
 }
 
 // typist runs lines of a page in one directory.
