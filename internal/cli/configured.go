@@ -57,9 +57,6 @@ func configsWaiting(ctx context.Context, c client.Client) (name string, err erro
 	return "config-" + hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
-// prepareTime is how long apply waits for the plan of an update that it created.
-const prepareTime = 5 * time.Minute
-
 // toApply returns the update to start. Without a name and without a running update it
 // creates one for the NodeConfigs, and shows its plan. A nil update means that there
 // is nothing to do.
@@ -75,7 +72,7 @@ func (o *options) toApply(ctx context.Context, c client.Client, args []string) (
 	if err != nil || u.Status.Phase != "" || u.Spec.Bundle != "" {
 		return u, err
 	}
-	if u, err = o.waitPlanned(ctx, c, u.Name, planFlags{wait: true, timeout: prepareTime}); err != nil {
+	if u, err = o.waitPlanned(ctx, c, u.Name, planFlags{wait: true}); err != nil {
 		return nil, err
 	}
 	v, err := updatecmd.ViewPlan(ctx, c, u, time.Now())

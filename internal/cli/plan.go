@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,14 +21,15 @@ import (
 	"github.com/refit-dev/refit/internal/render"
 )
 
-// defaultPlanTimeout is how long a command waits for a plan.
-const defaultPlanTimeout = time.Minute
+// planTime is how long a command waits for a plan, unless --timeout says otherwise.
+const planTime = time.Minute
 
 type planFlags struct {
 	to             string
 	allowDowngrade bool
 	wait           bool
-	timeout        time.Duration
+	// timeout bounds the whole wait; 0 is planTime for the plan, and no limit for the nodes.
+	timeout    time.Duration
 	failIfNoop     bool
 	// hops are bundles to go to first, in order; workers is spec.workers.
 	hops    []string
@@ -38,7 +40,7 @@ type planFlags struct {
 func (f *planFlags) add(fl *pflag.FlagSet, target string) {
 	fl.StringVar(&f.to, "to", "", "bundle file or medium, name or version of a Bundle, or digest (default: "+target+")")
 	fl.BoolVar(&f.wait, "wait", false, "wait until every node is prepared or a person must act")
-	fl.DurationVar(&f.timeout, "timeout", defaultPlanTimeout, "how long to wait for the plan, or with --wait for the nodes")
+	fl.DurationVar(&f.timeout, "timeout", 0, "how long to wait for the plan, or with --wait for the nodes (0: a minute for the plan, no limit for the nodes)")
 }
 
 func newPlan(o *options) *cobra.Command {
@@ -204,7 +206,7 @@ func (o *options) createUpdate(ctx context.Context, c client.Client, base string
 
 // waitPlanned waits until the controller has planned, or reported why not.
 func (o *options) waitPlanned(ctx context.Context, c client.Client, name string, f planFlags) (*v1alpha1.ClusterUpdate, error) {
-	deadline := time.Now().Add(f.timeout)
+	limit := planLimit{wait: f.wait, timeout: f.timeout, deadline: time.Now().Add(cmp.Or(f.timeout, planTime))}
 	p := console.NewProgress(o.Err)
 	var blocked blockedTimer
 	for {
@@ -215,9 +217,9 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 			return u, nil
 		}
 		p.ShowPreparation(planWait(u, err), o.preparing(ctx, c, u, f.wait && err == nil))
-		if time.Now().After(deadline) {
+		if err := limit.check(u, err, time.Now()); err != nil {
 			p.Clear()
-			return nil, console.WithExit(console.ExitInProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", f.timeout, planWait(u, err), v1alpha1.SystemNamespace))
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
@@ -225,6 +227,31 @@ func (o *options) waitPlanned(ctx context.Context, c client.Client, name string,
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// planLimit ends a wait for a plan or for the nodes.
+type planLimit struct {
+	// wait is for the nodes, too.
+	wait     bool
+	timeout  time.Duration
+	deadline time.Time
+}
+
+// check is the error when the wait is over. Without a timeout nodes prepare as long as they need:
+// a slow stick takes hours, and the reason of the wait is shown meanwhile.
+func (l *planLimit) check(u *v1alpha1.ClusterUpdate, failed error, now time.Time) error {
+	prepares := l.wait && failed == nil && u.Status.Phase == v1alpha1.PhasePreparing && u.Status.ObservedGeneration == u.Generation
+	if l.timeout == 0 && prepares {
+		l.deadline = now.Add(planTime)
+	}
+	if !now.After(l.deadline) {
+		return nil
+	}
+	wait := planWait(u, failed)
+	if prepares {
+		return console.WithExit(console.ExitInProgress, fmt.Errorf("not prepared within %s: %s; the nodes go on, and the same command waits again", l.timeout, wait))
+	}
+	return console.WithExit(console.ExitInProgress, fmt.Errorf("no answer within %s: %s; is the controller running? kubectl -n %s get pods", cmp.Or(l.timeout, planTime), wait, v1alpha1.SystemNamespace))
 }
 
 // preparing returns the nodes that prepare for an update. It returns none if the command

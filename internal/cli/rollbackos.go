@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (o *options) rollbackPool(ctx context.Context, f rollbackFlags) error {
 	if err := o.chooseImage(ctx, c, &p, f); err != nil {
 		return err
 	}
-	name, err := o.awaitWanted(ctx, c, &p, f.timeout)
+	name, err := o.awaitWanted(ctx, c, &p, cmp.Or(f.timeout, planTime))
 	if err != nil || name == "" {
 		return err
 	}
