@@ -116,7 +116,12 @@ func approveBundle(t *testing.T, cfg *rest.Config, path string) client.ObjectKey
 	content := &v1alpha1.Content{ObjectMeta: in(v1alpha1.ContentName(v1alpha1.ContentPins, string(text))), Type: v1alpha1.ContentPins, Data: string(text)}
 	nu := &v1alpha1.NodeUpdate{ObjectMeta: in("n1"), Spec: v1alpha1.NodeUpdateSpec{Bundles: []v1alpha1.ApprovedBundle{{Digest: h.Digest}}, Pins: content.Name}}
 	for _, o := range []client.Object{content, nu} {
-		if err := writer.Create(t.Context(), o); err != nil {
+		err := writer.Create(t.Context(), o)
+		for end := time.Now().Add(time.Minute); err != nil && strings.Contains(err.Error(), "not yet synced") && time.Now().Before(end); {
+			time.Sleep(100 * time.Millisecond) // a new API server reads the objects of its policies after the policies
+			err = writer.Create(t.Context(), o)
+		}
+		if err != nil {
 			t.Fatalf("create %T: %v", o, err)
 		}
 	}
