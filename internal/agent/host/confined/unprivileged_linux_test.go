@@ -151,3 +151,20 @@ func TestAnUnprivilegedProcessIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// slowWriter takes longer for a write than a process that ended may still be waited for.
+type slowWriter struct{ strings.Builder }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(1500 * time.Millisecond)
+	return w.Builder.Write(p)
+}
+
+// On a busy node the answer is stored long after the process has ended. That is no error of the process.
+func TestAnAnswerIsStoredLongAfterTheProcess(t *testing.T) {
+	var out slowWriter
+	err := StreamUnprivileged(t.Context(), []*os.File{input(t)}, strings.NewReader(""), &out, "try-read")
+	if err != nil || out.String() != "hello <nil>" {
+		t.Fatalf("%q, %v", out.String(), err)
+	}
+}
