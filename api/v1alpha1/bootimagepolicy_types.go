@@ -403,6 +403,10 @@ type BootImagePolicyStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Blocked []BlockedTarget `json:"blocked,omitempty"`
+	// Failures are checks that could not list a machine kind, absent if the last one could.
+	// While they do not persist, the sources of that kind stay as they were recorded.
+	// +optional
+	Failures *CheckFailures `json:"failures,omitempty"`
 	// Conditions: Ready, Stalled.
 	// +optional
 	// +listType=map

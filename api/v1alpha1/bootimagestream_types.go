@@ -159,7 +159,15 @@ type BootImageStreamStatus struct {
 	// Source that Content is from: a bundle's or an artifact's digest.
 	// +optional
 	Source string `json:"source,omitempty"`
-	// Conditions: Ready.
+	// Failures are checks that could not read the stream, absent if the last one could. While
+	// they do not persist, refit uses what the stream had before.
+	// +optional
+	Failures *CheckFailures `json:"failures,omitempty"`
+	// FetchFailures are fetches that failed, absent if the last one did not. refit uses the
+	// data that it fetched before.
+	// +optional
+	FetchFailures *CheckFailures `json:"fetchFailures,omitempty"`
+	// Conditions: Ready, Stalled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

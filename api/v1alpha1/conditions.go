@@ -143,6 +143,7 @@ const (
 	// Boot images.
 	ReasonStreamUnusable         = "StreamUnusable"
 	ReasonStreamNotStamped       = "StreamNotStamped"
+	ReasonStreamNotFetched       = "StreamNotFetched"
 	ReasonBootImageCanary        = "BootImageCanary"
 	ReasonBootImageCanaryFailed  = "BootImageCanaryFailed"
 	ReasonBootImageContested     = "BootImageContested"

@@ -180,6 +180,15 @@ type PollError struct {
 	// Since when it fails.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
+	// Count of the polls without an answer, one after the other. It stops when the failure
+	// persists: at the third one, or at the second one if it is ten minutes after the first.
+	// Before, conditions only name it. Absent if the registry answered, for example that it
+	// has no such tag.
+	// +optional
+	Count int32 `json:"count,omitempty"`
+	// Last is the time of the last poll that was counted.
+	// +optional
+	Last *metav1.Time `json:"last,omitempty"`
 }
 
 // ImageTrackStatus is the whole state of a track. A poll without news does not

@@ -192,6 +192,7 @@ func TestBootImages(t *testing.T) {
 		{"a crash at every write of a canary converges", testCanaryCrash},
 		{"a canary of OpenShift's machine sets", testCanaryOpenShift},
 		{"the authority of first-boot configurations rotates", testAuthority},
+		{"a template that cannot be read once is no news", testUnread},
 		{"a kind that may not be read is reported, and nothing is forgotten", testForbidden},
 	} {
 		t.Run(story.name, func(t *testing.T) {
@@ -1162,17 +1163,78 @@ func testForbidden(s *site) {
 	}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) { // the authorizer hears of it in its time
 		s.look()
-		if strings.Contains(says(s.policy("fb").Status.Conditions, v1alpha1.ConditionStalled), "forbidden") {
+		if said := says(s.policy("fb").Status.Conditions, v1alpha1.ConditionStalled); strings.Contains(said, "failed 1 of 3 times") && strings.Contains(said, "forbidden") {
 			break
 		}
 		if time.Now().After(end) {
 			s.t.Fatal("the missing right is never said: " + says(s.policy("fb").Status.Conditions, v1alpha1.ConditionStalled))
 		}
 	}
+	s.expect("the first time", says(s.policy("fb").Status.Conditions, v1alpha1.ConditionReady), "True AsExpected all 1 sources are current; a check failed 1 of 3 times")
+	s.lookAfter(30*time.Second, 30*time.Second)
 	if now := s.source(src.Name); now.Status.State != v1alpha1.SourceCurrent || len(now.Status.History) != 1 {
 		s.t.Errorf("%+v", now.Status)
 	}
 	s.expect("the summary", says(s.policy("fb").Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown some machine managers could not be read")
+	s.expect("a person must act", says(s.policy("fb").Status.Conditions, v1alpha1.ConditionStalled), "True BootImageUnknown", "forbidden")
+}
+
+// lookAfter lets the controller look after each pause.
+func (s *site) lookAfter(pauses ...time.Duration) {
+	s.t.Helper()
+	for _, d := range pauses {
+		s.now = s.now.Add(d)
+		s.look()
+	}
+}
+
+// A template that cannot be read once leaves the source as it was recorded; three times it makes
+// the image unknown. Checks in the same seconds are one. A new policy has no record to keep.
+func testUnread(s *site) {
+	s.namespace("ur")
+	s.make(awsTemplate("ur", "w", "ami-135"))
+	s.make(deployment("ur", "workers", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("ur", "ur", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", ""))
+	s.look()
+	s.look()
+	const name = "machinedeployment.ur.workers"
+	ready := func(want ...string) {
+		s.t.Helper()
+		s.expect("the policy", says(s.policy("ur").Status.Conditions, v1alpha1.ConditionReady), want...)
+	}
+	ready("True AsExpected all 1 sources are current")
+
+	s.line.denyRead = "awsmachinetemplates"
+	defer func() { s.line.denyRead = "" }()
+	s.look()
+	s.look()
+	ready("True AsExpected all 1 sources are current; a check failed 1 of 3 times since", "refused by a test")
+	s.expect("the source", says(s.source(name).Status.Conditions, v1alpha1.ConditionReady), "True AsExpected")
+	s.lookAfter(30 * time.Second)
+	ready("True AsExpected", "failed 2 of 3 times")
+	s.lookAfter(30 * time.Second)
+	ready("False BootImageUnknown some machine managers could not be read", "refused by a test")
+	s.expect("a person must act", says(s.policy("ur").Status.Conditions, v1alpha1.ConditionStalled), "True BootImageUnknown")
+	s.expect("the source", says(s.source(name).Status.Conditions, v1alpha1.ConditionReady), "False BootImageUnknown")
+	s.now = s.now.Add(30 * time.Second)
+	if w := s.look(); len(w) != 0 {
+		s.t.Errorf("a failure that persists is written again: %v", w)
+	}
+
+	s.line.denyRead = ""
+	s.look()
+	ready("True AsExpected all 1 sources are current")
+	if f := s.policy("ur").Status.Failures; f != nil {
+		s.t.Errorf("a check that succeeded counts as failed: %+v", f)
+	}
+
+	s.line.denyRead = "awsmachinetemplates"
+	s.merge(s.get("refit.dev/v1alpha1", "BootImagePolicy", "", "ur"), "person", `{"spec":{"contest":{"writes":4}}}`)
+	s.look()
+	ready("False BootImageUnknown some machine managers could not be read")
+	s.line.denyRead = ""
+	s.look()
+	s.end("ur")
 }
 
 // Hundreds of machine managers, a thousand with REFIT_E2E: one change of the stream is met in at

@@ -80,7 +80,7 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 	if p.Spec.Kinds != nil && len(p.Spec.Kinds.Raw) > 0 {
 		more, err := machinekinds.Parse(p.Spec.Kinds.Raw)
 		if err != nil {
-			w.addProblem(p, "spec.kinds: "+err.Error())
+			w.addInvalid(p, "spec.kinds: "+err.Error())
 			return nil
 		}
 		table, w.table = table.With(more), w.table.With(more)
@@ -90,12 +90,12 @@ func (r *Reconciler) candidates(ctx context.Context, w *machineSnapshot, p *v1al
 		choice := &p.Spec.Managers[i]
 		row, problem := rowOf(table, choice)
 		if problem != "" {
-			w.addProblem(p, fmt.Sprintf("spec.managers[%d]%s", i, problem))
+			w.addInvalid(p, fmt.Sprintf("spec.managers[%d]%s", i, problem))
 			continue
 		}
 		l := w.kinds.List(ctx, row.Group, row.Kind, row.Versions)
 		if l.Err != nil {
-			w.addProblem(p, l.Err.Error())
+			w.addUnread(p, l.Err)
 			continue
 		}
 		for _, o := range l.Items {
@@ -136,10 +136,6 @@ func (w *machineSnapshot) claim(c *candidate) bool {
 	w.claimed[c.name] = true
 	c.source = w.sources[c.name]
 	return true
-}
-
-func (w *machineSnapshot) addProblem(p *v1alpha1.BootImagePolicy, what string) {
-	w.problems[p.Name], w.partial = append(w.problems[p.Name], what), true
 }
 
 // selected reports whether namespace and labels match the policy's entry.

@@ -115,7 +115,10 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context, w *machineSnapshot, p 
 	var errs []error
 	w.openCanary = ""
 	for _, c := range r.candidates(ctx, w, p) {
-		c.decide(ctx, w)
+		w.kinds.Unread = nil
+		if c.decide(ctx, w); c.staysRecorded(w) {
+			continue
+		}
 		if err := r.writeImage(ctx, w, c); err != nil {
 			errs, w.partial = append(errs, err), true
 			c.recordFailure(err)

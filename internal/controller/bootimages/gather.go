@@ -14,6 +14,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/bootstreams"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
 )
 
@@ -32,8 +33,8 @@ type machineSnapshot struct {
 	kinds  *machineobjects.Kinds
 	// table has the kinds of refit and of all policies that may refer to a template.
 	table *machinekinds.Table
-	// problems are, by policy name, kinds that cannot be read and invalid rows.
-	problems map[string][]string
+	// problems are, by policy name, invalid entries and kinds that cannot be listed.
+	problems map[string]convert.PolicyProblems
 	// claimed are the candidates by the name of their source; deselected are those
 	// that an entry with select None claims.
 	claimed, deselected map[string]bool
@@ -70,7 +71,7 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 		return nil, nil
 	}
 	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
-		problems: map[string][]string{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}, usedCanaries: map[string]bool{}}
+		problems: map[string]convert.PolicyProblems{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}, usedCanaries: map[string]bool{}}
 	w.userData = newUserDataKeeper(r.Objects, FieldOwner, w.now)
 	w.update = rolloutfacts.RunningUpdate(updates.Items)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })

@@ -232,7 +232,8 @@ func (r *Reconciler) recordUnmanaged(ctx context.Context, w *machineSnapshot, s 
 			l = w.kinds.List(ctx, m.Group, m.Kind, row.Versions)
 		}
 	}
-	if unknown := l == nil || l.Err != nil; unknown || len(w.problems[s.Status.Policy]) > 0 {
+	x := w.problems[s.Status.Policy]
+	if unknown := l == nil || l.Err != nil; unknown || len(x.Invalid)+len(x.Unread) > 0 {
 		return nil // the manager cannot be listed; keep the last status
 	}
 	gone := l.ByName[m.Namespace+"/"+m.Name] == nil

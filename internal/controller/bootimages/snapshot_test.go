@@ -110,9 +110,14 @@ type line struct {
 	after bool
 	// deny is a part of the paths whose writes the API server refuses, "" for none.
 	deny string
+	// denyRead is a part of the paths that cannot be read, "" for none.
+	denyRead string
 }
 
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
+	if l.denyRead != "" && r.Method == http.MethodGet && strings.Contains(r.URL.Path, l.denyRead) {
+		return nil, errors.New("refused by a test")
+	}
 	if r.Method == http.MethodGet || r.URL.Query().Get("dryRun") != "" {
 		return l.next.RoundTrip(r)
 	}

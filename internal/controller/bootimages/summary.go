@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/refit-dev/refit/internal/text"
-
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +40,11 @@ func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1
 		}
 	}
 	st.Blocked = convert.BlockedTargets(p, w.sorted())
-	ready, stalled := w.conditions(p, &st)
+	x := w.problems[p.Name]
+	if x.Machines = w.machines.Unread; len(x.Unread) > 0 {
+		st.Failures = w.failures(p, strings.Join(x.Unread, "; "))
+	}
+	ready, stalled := convert.PolicyConditions(p, &st, x)
 	for _, c := range []metav1.Condition{ready, stalled} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(w.now.Truncate(time.Second))
 		meta.SetStatusCondition(&st.Conditions, c)
@@ -55,31 +57,36 @@ func (r *Reconciler) writeSummary(ctx context.Context, w *machineSnapshot, p *v1
 	return client.IgnoreNotFound(err)
 }
 
-// conditions returns Ready and Stalled. Ready never claims something about all sources unless
-// it holds for all, including those excluded on purpose.
-func (w *machineSnapshot) conditions(p *v1alpha1.BootImagePolicy, st *v1alpha1.BootImagePolicyStatus) (ready, stalled metav1.Condition) {
-	ready = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Message: convert.SourceSummary(st)}
-	stalled = metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "every kind can be read"}
-	switch {
-	case st.TooOld > 0:
-		ready.Reason = v1alpha1.ReasonBootImageTooOld
-	case st.Contested > 0:
-		ready.Reason = v1alpha1.ReasonBootImageContested
-	case st.Unknown > 0:
-		ready.Reason = v1alpha1.ReasonBootImageUnknown
-	case st.Outdated > 0 || st.Skipped > 0:
-		ready.Reason = v1alpha1.ReasonBootImageOutdated
-	case st.Excluded > 0:
-		ready.Status, ready.Reason = metav1.ConditionTrue, v1alpha1.ReasonBootImageExcluded
-	default:
-		ready.Status, ready.Reason = metav1.ConditionTrue, v1alpha1.ReasonAsExpected
+// failures returns the failed checks of a policy with this one. Those of another spec do not count.
+func (w *machineSnapshot) failures(p *v1alpha1.BootImagePolicy, message string) *v1alpha1.CheckFailures {
+	if p.Status.ObservedGeneration != p.Generation {
+		return convert.AddFailure(nil, message, w.now)
 	}
-	if w.machines.Unread != "" {
-		stalled.Message = text.Truncate(w.machines.Unread, maxMessage)
+	return convert.AddFailure(p.Status.Failures, message, w.now)
+}
+
+// addInvalid records an entry of a policy that a person must correct.
+func (w *machineSnapshot) addInvalid(p *v1alpha1.BootImagePolicy, what string) {
+	x := w.problems[p.Name]
+	x.Invalid = append(x.Invalid, what)
+	w.problems[p.Name], w.partial = x, true
+}
+
+// addUnread records a kind that could not be listed.
+func (w *machineSnapshot) addUnread(p *v1alpha1.BootImagePolicy, err error) {
+	x := w.problems[p.Name]
+	if what := err.Error(); !slices.Contains(x.Unread, what) {
+		x.Unread = append(x.Unread, what)
 	}
-	if problems := w.problems[p.Name]; len(problems) > 0 {
-		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonBootImageUnknown, text.Truncate(strings.Join(problems, "; "), maxMessage)
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonBootImageUnknown, text.Truncate("some machine managers could not be read: "+strings.Join(problems, "; "), maxMessage)
+	w.problems[p.Name], w.partial = x, true
+}
+
+// staysRecorded reports whether a candidate was decided without a kind that could not be listed,
+// and stays as it was recorded, because that may be a blip.
+func (c *candidate) staysRecorded(w *machineSnapshot) bool {
+	if w.kinds.Unread == nil {
+		return false
 	}
-	return ready, stalled
+	w.addUnread(c.policy, w.kinds.Unread)
+	return c.source != nil && len(c.source.Status.Conditions) > 0 && convert.ToleratesUnread(c.policy, w.failures(c.policy, ""))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 	"github.com/refit-dev/refit/internal/registry"
@@ -58,16 +59,19 @@ func (l *Loader) sourceOf(o *v1alpha1.BootImageStream) (source, error) {
 // cachedOrFetched returns the source's data: fetched if due, else as it was fetched last.
 func (l *Loader) cachedOrFetched(ctx context.Context, o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus, from source) (*bootstream.Stream, error) {
 	if o.Status.Source != from.name && (o.Status.Source != "" || o.Status.ObservedGeneration != o.Generation) {
-		st.Content, st.FetchedAt = "", nil // the stored data is from another source
+		st.Content, st.FetchedAt, st.FetchFailures = "", nil, nil // the stored data is from another source
 	}
 	st.Source = from.name
 	fetchErr := errors.New("the last fetch failed; refit tries again")
 	if l.isDue(st, from.every) {
 		s, err := l.fetchAndKeep(ctx, from, st)
 		if err == nil {
+			st.FetchFailures = nil
 			return s, nil
 		}
-		fetchErr = err
+		if fetchErr = err; !errors.Is(err, bundlefiles.ErrNotYet) {
+			st.FetchFailures = convert.AddFailure(st.FetchFailures, err.Error(), l.Now())
+		}
 	}
 	if st.Content == "" {
 		return nil, fmt.Errorf("%s: %w", from.name, fetchErr)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -22,6 +23,7 @@ import (
 	"github.com/refit-dev/refit/internal/componentversion"
 	"github.com/refit-dev/refit/internal/controller/bundlefiles"
 	"github.com/refit-dev/refit/internal/controller/ssa"
+	"github.com/refit-dev/refit/internal/convert"
 	"github.com/refit-dev/refit/internal/outbound"
 	"github.com/refit-dev/refit/internal/registry"
 )
@@ -49,39 +51,96 @@ type Loader struct {
 	BundleFile func(ctx context.Context, digest, name string, most int64) (*bundlefiles.File, error)
 	// Registry reads artifacts.
 	Registry *registry.Poller
+	// last has the streams that could be read. It is lost with the process: then the first
+	// failed check counts at once.
+	last map[types.UID]lastRead
 }
 
 // Load reads all streams and writes their status. running is the newest Kubernetes version of a
 // Ready control-plane node, empty if there is none.
 func (l *Loader) Load(ctx context.Context, list []v1alpha1.BootImageStream, running string) (map[string]*Stream, error) {
-	out, named := map[string]*Stream{}, map[string]bool{}
+	out, named, last := map[string]*Stream{}, map[string]bool{}, map[types.UID]lastRead{}
 	var errs []error
 	for i := range list {
 		o := &list[i]
-		st := v1alpha1.BootImageStreamStatus{ObservedGeneration: o.Generation, Content: o.Status.Content, FetchedAt: o.Status.FetchedAt, Source: o.Status.Source, Conditions: append([]metav1.Condition(nil), o.Status.Conditions...)}
+		st := previousStatus(o)
 		s, err := l.readStream(ctx, o, &st)
-		c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonStreamUnusable, ObservedGeneration: o.Generation,
-			LastTransitionTime: metav1.NewTime(l.Now().Truncate(time.Second))}
-		switch {
-		case err != nil:
-			c.Message = text.Truncate(err.Error(), maxMessage)
-		default:
-			out[o.Name] = s
+		if s = l.selectStream(o, &st, s, err); s != nil {
+			out[o.Name], last[o.UID] = s, lastRead{s, o.Generation}
 			st.Release, st.Kubernetes, st.OS, st.Images = s.Release, s.Kubernetes, s.Data.OS(), int32(len(s.Data.Images))
 			st.Architectures, st.Platforms, st.OSStreams = s.Data.Architectures(), s.Data.Platforms(), s.Data.OSStreams()
-			c.Status, c.Reason, c.Message = readyCondition(s, running)
-			c.Message = text.Truncate(c.Message+unmatchedText(s)+noticesText(s), maxMessage)
 		}
-		meta.SetStatusCondition(&st.Conditions, c)
+		for _, c := range conditionsOf(&st, s, err, running) {
+			c.ObservedGeneration, c.LastTransitionTime, c.Message = o.Generation, metav1.NewTime(l.Now().Truncate(time.Second)), text.Truncate(c.Message, maxMessage)
+			meta.SetStatusCondition(&st.Conditions, c)
+		}
 		named[st.Content] = true
 		if !equality.Semantic.DeepEqual(o.Status, st) {
 			errs = append(errs, client.IgnoreNotFound(ssa.Status(ctx, l.Client, ssa.Object{Kind: "BootImageStream", Name: o.Name, UID: string(o.UID)}, &st)))
 		}
 	}
+	l.last = last
 	if err := errors.Join(errs...); err != nil {
 		return out, err
 	}
 	return out, l.deleteUnused(ctx, named)
+}
+
+// lastRead is a stream as it was read last, for one generation of its object.
+type lastRead struct {
+	stream     *Stream
+	generation int64
+}
+
+// previousStatus is what a check starts from. Failures of another spec do not count.
+func previousStatus(o *v1alpha1.BootImageStream) v1alpha1.BootImageStreamStatus {
+	st := v1alpha1.BootImageStreamStatus{ObservedGeneration: o.Generation, Content: o.Status.Content, FetchedAt: o.Status.FetchedAt, Source: o.Status.Source, Conditions: append([]metav1.Condition(nil), o.Status.Conditions...)}
+	if o.Status.ObservedGeneration == o.Generation {
+		st.Failures, st.FetchFailures = o.Status.Failures, o.Status.FetchFailures
+	}
+	return st
+}
+
+// selectStream returns the stream to use: what was read, or what was read last while the failed
+// checks do not persist.
+func (l *Loader) selectStream(o *v1alpha1.BootImageStream, st *v1alpha1.BootImageStreamStatus, s *Stream, err error) *Stream {
+	if err == nil {
+		st.Failures = nil
+		return s
+	}
+	st.Failures = convert.AddFailure(st.Failures, err.Error(), l.Now())
+	if last := l.last[o.UID]; last.generation == o.Generation && !convert.Persistent(st.Failures) {
+		return last.stream
+	}
+	return nil
+}
+
+// conditionsOf returns Ready and Stalled. s is the stream that is used, nil if none can be; err
+// is why it could not be read now.
+func conditionsOf(st *v1alpha1.BootImageStreamStatus, s *Stream, err error, running string) []metav1.Condition {
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonStreamUnusable}
+	stalled := metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected, Message: "no check of it fails persistently"}
+	if s == nil {
+		ready.Message = err.Error()
+	} else {
+		ready.Status, ready.Reason, ready.Message = readyCondition(s, running)
+		ready.Message += failureText("the check", st.Failures) + failureText("the fetch", st.FetchFailures) + unmatchedText(s) + noticesText(s)
+	}
+	switch {
+	case convert.Persistent(st.Failures):
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonStreamUnusable, "the check "+convert.Failures(st.Failures).String()
+	case convert.Persistent(st.FetchFailures):
+		stalled.Status, stalled.Reason, stalled.Message = metav1.ConditionTrue, v1alpha1.ReasonStreamNotFetched, "the fetch "+convert.Failures(st.FetchFailures).String()
+	}
+	return []metav1.Condition{ready, stalled}
+}
+
+// failureText names failed checks next to a stream that is used all the same.
+func failureText(what string, f *v1alpha1.CheckFailures) string {
+	if f == nil {
+		return ""
+	}
+	return "; " + what + " " + convert.Failures(f).String()
 }
 
 // contentGrace is how long fetched data stays when no stream refers to it.

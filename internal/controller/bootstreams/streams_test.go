@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -78,12 +79,21 @@ func (s *site) load() (*bootstreams.Stream, string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return got["s"], s.condition(v1alpha1.ConditionReady)
+}
+
+// condition as "status reason message".
+func (s *site) condition(kind string) string {
+	s.t.Helper()
 	o := &v1alpha1.BootImageStream{}
 	if err := s.c.Get(context.Background(), client.ObjectKey{Name: "s"}, o); err != nil {
 		s.t.Fatal(err)
 	}
-	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-	return got["s"], fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
+	c := meta.FindStatusCondition(o.Status.Conditions, kind)
+	if c == nil {
+		s.t.Fatalf("no condition %s", kind)
+	}
+	return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 }
 
 func (s *site) create(u v1alpha1.StreamURL) {
@@ -118,22 +128,86 @@ func TestFetchedStreamOutlivesItsAddress(t *testing.T) {
 		t.Errorf("%d requests within the hour", s.requests)
 	}
 	s.code, s.now = http.StatusInternalServerError, s.now.Add(2*time.Hour)
-	if got, said = s.load(); got == nil || s.requests != 2 || !strings.HasPrefix(said, "True") {
+	if got, said = s.load(); got == nil || s.requests != 2 || !strings.HasPrefix(said, "True AsExpected 1 images for release 1.36.3; the fetch failed 1 of 3 times since") || !strings.Contains(said, "500") {
 		t.Errorf("it is kept: %s, %d requests", said, s.requests)
 	}
+	if said = s.condition(v1alpha1.ConditionStalled); !strings.HasPrefix(said, "False AsExpected") {
+		t.Errorf("one failed fetch: %s", said)
+	}
 	s.code, s.answer, s.now = http.StatusOK, "<html>", s.now.Add(2*time.Hour)
-	if got, _ = s.load(); got == nil || got.Release != "1.36.3" {
-		t.Error("what cannot be read replaces nothing")
+	if got, said = s.load(); got == nil || got.Release != "1.36.3" || !strings.HasPrefix(said, "True AsExpected") {
+		t.Errorf("what cannot be read replaces nothing: %s", said)
+	}
+	if said = s.condition(v1alpha1.ConditionStalled); !strings.HasPrefix(said, "True StreamNotFetched the fetch failed since") {
+		t.Errorf("fetches that failed for two hours: %s", said)
 	}
 	s.answer, s.now = list("1.36.4"), s.now.Add(2*time.Hour)
-	if got, _ = s.load(); got == nil || got.Release != "1.36.4" {
-		t.Errorf("a new one is taken: %+v", got)
+	if got, said = s.load(); got == nil || got.Release != "1.36.4" || strings.Contains(said, "failed") {
+		t.Errorf("a new one is taken: %s %+v", said, got)
+	}
+	if said = s.condition(v1alpha1.ConditionStalled); !strings.HasPrefix(said, "False AsExpected") {
+		t.Error(said)
 	}
 	s.now = s.now.Add(time.Hour + time.Minute)
 	s.load()
 	if n := s.contents(); n != 1 {
 		t.Errorf("%d Contents: unreferenced ones must be deleted", n)
 	}
+}
+
+// While a ConfigMap cannot be read once or twice, the stream that was read last is used. A third
+// failure, a restarted controller without a copy, and another spec count at once.
+func TestFailedChecksPersist(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	cm := func() *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "os", Name: "images"}, Data: map[string]string{"k": list("1.36.3")}}
+	}
+	s.spec(v1alpha1.BootImageStreamSpec{ConfigMap: &v1alpha1.StreamConfigMap{Namespace: "os", Name: "images", Key: "k"}})
+	is := func(when string, used bool, want string) {
+		t.Helper()
+		if got, said := s.load(); (got != nil) != used || !strings.HasPrefix(said, want) || (got != nil && got.Release != "1.36.3") {
+			t.Errorf("%s: used %v, %s", when, got != nil, said)
+		}
+	}
+	is("before it was read", false, `False StreamUnusable ConfigMap os/images: configmaps "images" not found`)
+	put := func(delete bool) {
+		t.Helper()
+		err := s.c.Create(context.Background(), cm())
+		if delete {
+			err = s.c.Delete(context.Background(), cm())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(false)
+	is("at first", true, "True AsExpected 1 images for release 1.36.3")
+	put(true)
+	at := s.now.UTC().Format(time.RFC3339)
+	is("one failure", true, "True AsExpected 1 images for release 1.36.3; the check failed 1 of 3 times since "+at+": ConfigMap os/images")
+	is("at the same time", true, "True AsExpected 1 images for release 1.36.3; the check failed 1 of 3 times")
+	s.now = s.now.Add(30 * time.Second)
+	is("two failures", true, "True AsExpected 1 images for release 1.36.3; the check failed 2 of 3 times since "+at)
+	s.now = s.now.Add(30 * time.Second)
+	is("three failures", false, "False StreamUnusable ConfigMap os/images")
+	if said := s.condition(v1alpha1.ConditionStalled); !strings.HasPrefix(said, "True StreamUnusable the check failed since "+at) {
+		t.Error(said)
+	}
+	put(false)
+	is("it is there again", true, "True AsExpected 1 images for release 1.36.3")
+	if said := s.condition(v1alpha1.ConditionStalled); !strings.HasPrefix(said, "False AsExpected") {
+		t.Error(said)
+	}
+	put(true)
+	s.change(func(b *v1alpha1.BootImageStreamSpec) { b.ConfigMap.Key = "other" })
+	is("of another spec", false, "False StreamUnusable ConfigMap os/images")
+	put(false)
+	s.change(func(b *v1alpha1.BootImageStreamSpec) { b.ConfigMap.Key = "k" })
+	is("it is there again", true, "True AsExpected")
+	put(true)
+	s.l = &bootstreams.Loader{Client: s.c, Live: s.c, Now: s.l.Now}
+	is("without a copy", false, "False StreamUnusable ConfigMap os/images")
 }
 
 // What the platforms report of images stands in the condition.

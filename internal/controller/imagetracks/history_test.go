@@ -119,7 +119,8 @@ func (w *testCluster) checkQuietPolls(tracks map[string]v1alpha1.TrackFollow) {
 	}
 }
 
-// While a registry fails, the approved digest stays and the status reports the reason once.
+// While a registry fails, the approved digest stays. The first failed poll is named only, the
+// second one two hours later is reported, once.
 // When the registry is back, the track finds what changed meanwhile.
 func TestARegistryInTrouble(t *testing.T) {
 	w := newTestCluster(t)
@@ -133,6 +134,9 @@ func TestARegistryInTrouble(t *testing.T) {
 	w.reg.Stop()
 	w.nextPoll()
 	o := w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected, "the last poll failed 1 of 3 times", "shop/app")
+	w.nextPoll()
+	o = w.reconcile("app")
 	checkCondition(t, o, v1alpha1.ConditionReady, v1alpha1.ReasonRegistryUnreachable, "shop/app")
 	if o.Status.Approved.Digest != a {
 		t.Fatalf("%+v", o.Status)
@@ -174,11 +178,22 @@ func TestARegistryInTrouble(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}
 	})
 	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonAsExpected, "failed 1 of 3 times")
+	w.nextPoll()
 	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionStalled, v1alpha1.ReasonRegistryUnauthorized)
 	w.asked.set(nil)
+	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonAsExpected)
 
-	t.Log("the tag is deleted, and returns with the same digest")
+	t.Log("the tag is deleted, the registry is unreachable for a moment, and the tag returns with the same digest")
 	w.reg.Delete("shop/app", b)
+	w.nextPoll()
+	o = w.reconcile("app")
+	checkCondition(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagDeleted, "2.6.2-rev1")
+	w.reg.Stop()
+	w.nextPoll()
+	checkCondition(t, w.reconcile("app"), v1alpha1.ConditionReady, v1alpha1.ReasonRegistryUnreachable)
+	w.reg.Resume()
 	w.nextPoll()
 	o = w.reconcile("app")
 	checkCondition(t, o, v1alpha1.ConditionStalled, v1alpha1.ReasonTagDeleted, "2.6.2-rev1")

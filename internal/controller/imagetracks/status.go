@@ -87,7 +87,7 @@ type summary struct {
 }
 
 func (l *turn) summarize() summary {
-	if e := l.status.PollError; e != nil {
+	if e := l.status.PollError; e != nil && l.tolerated() == "" {
 		return summary{reason: e.Reason, message: e.Message, stalled: e.Reason == v1alpha1.ReasonTagDeleted || e.Reason == v1alpha1.ReasonRegistryUnauthorized}
 	}
 	for _, c := range []struct {
@@ -174,6 +174,8 @@ func (l *turn) conditions() {
 	if skew && w.ready {
 		w = summary{reason: v1alpha1.ReasonImageSkewed, message: said}
 	}
+	blip := l.tolerated()
+	w.message = text.Truncate(w.message, maxMessage-len(blip)) + blip
 	l.setCondition(v1alpha1.ConditionReady, w.ready, w.reason, w.message)
 	l.setCondition(v1alpha1.ConditionReconciling, !w.ready && !w.stalled, w.reason, w.message)
 	l.setCondition(v1alpha1.ConditionStalled, w.stalled && !w.ready, w.reason, w.message)

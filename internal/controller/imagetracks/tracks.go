@@ -266,7 +266,7 @@ func (r *Reconciler) poll(ctx context.Context, l *turn) error {
 			l.again = f.Until
 		}
 		r.setDue(l.o, l.again)
-		l.failed(reasonOf(f.Kind), withoutRetryTime(f))
+		l.recordFailure(f)
 		return nil
 	}
 	if err != nil {
@@ -302,35 +302,6 @@ func (l *turn) recordSeen(s observation) {
 	case len(s.Images) == 0:
 		l.failed(v1alpha1.ReasonTagDeleted, l.t.Repository+" has no tag that is followed: no tag of that tier is in the range")
 	}
-}
-
-// failed notes why the look failed; since when, if it failed so before.
-func (l *turn) failed(reason, message string) {
-	e := &v1alpha1.PollError{Reason: reason, Message: message, Since: toTime(l.now)}
-	if old := l.o.Status.PollError; old != nil && old.Reason == reason {
-		e.Since = old.Since
-	}
-	l.status.PollError = e
-}
-
-func reasonOf(k registry.Kind) string {
-	switch k {
-	case registry.RateLimited:
-		return v1alpha1.ReasonRegistryRateLimited
-	case registry.Unauthorized:
-		return v1alpha1.ReasonRegistryUnauthorized
-	case registry.TagDeleted, registry.RepositoryMissing:
-		return v1alpha1.ReasonTagDeleted
-	}
-	return v1alpha1.ReasonRegistryUnreachable
-}
-
-// withoutRetryTime is a failure without the time at which it is asked again: that would
-// change the status at every try.
-func withoutRetryTime(f *registry.Failure) string {
-	plain := *f
-	plain.Until = time.Time{}
-	return plain.Error()
 }
 
 // dueAt is when the registry is asked next, zero for now.

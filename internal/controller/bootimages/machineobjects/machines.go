@@ -18,6 +18,8 @@ const pageSize = 500
 type Kinds struct {
 	client client.Client
 	Lists  map[schema.GroupKind]*Listing
+	// Unread is the failure of the last List that failed; callers reset it.
+	Unread error
 }
 
 // Listing is the result of listing one kind.
@@ -36,6 +38,14 @@ func NewKinds(c client.Client) *Kinds {
 
 // List returns all objects of a kind, in the first of the versions that the cluster serves.
 func (k *Kinds) List(ctx context.Context, group, kind string, versions []string) *Listing {
+	l := k.list(ctx, group, kind, versions)
+	if l.Err != nil {
+		k.Unread = l.Err
+	}
+	return l
+}
+
+func (k *Kinds) list(ctx context.Context, group, kind string, versions []string) *Listing {
 	gk := schema.GroupKind{Group: group, Kind: kind}
 	if l, ok := k.Lists[gk]; ok {
 		return l
