@@ -100,6 +100,7 @@ e2e: deps e2e-deps build build-failpoint ## The long tables (kills, faults) on r
 	REFIT_E2E=1 $(GO) test -timeout 5h -count 1 -v ./test/e2e/...
 	REFIT_E2E=1 $(GO) test -count 1 -v -run TestStandbyTakesOver ./internal/controller
 	REFIT_E2E=1 $(GO) test -count 1 -v -run TestThousandManagers ./internal/controller/bootimages
+	REFIT_E2E=1 $(GO) test -count 1 -v -run TestRealRegistries ./internal/controller/imagetracks
 
 .PHONY: test-capi
 test-capi: deps build ## Cluster API's own controllers call refit's extension; the hosts are simulated (root; first run builds Cluster API)
@@ -163,6 +164,7 @@ verify: ## Formatting, vet, builds for other systems, lint, import rules, retire
 	$(GO) mod tidy -diff
 	$(GO) -C providers vet ./...
 	$(GO) -C providers mod tidy -diff
+	$(GO) -C test/distribution mod tidy -diff
 	cd providers && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(TOOL) controller-gen crd paths=./api/... output:crd:dir="$$tmp/crd" && \

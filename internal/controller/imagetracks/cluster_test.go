@@ -94,8 +94,13 @@ type testCluster struct {
 func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	t.Parallel()
+	return newTestClusterOf(t, registrytest.Start(t))
+}
+
+func newTestClusterOf(t *testing.T, reg *registrytest.Server) *testCluster {
+	t.Helper()
 	w := &testCluster{t: t, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), asked: &calls{next: http.DefaultTransport}, api: &calls{}}
-	w.reg = registrytest.Start(t)
+	w.reg = reg
 	cfg := apitest.Start(t)
 	w.admin = w.client(cfg)
 	as := apitest.As(cfg, apitest.ControllerUser)

@@ -6,6 +6,9 @@
 // package, or on another system than Linux, the test is skipped with a message: `make test`
 // installs it.
 //
+// StartWithTokens starts a registry that asks for tokens of a TokenServer, also of another program
+// of distribution: test/distribution has its version 3.
+//
 // StartCloud is the exception: a registry in this process that redirects requests for blobs.
 //
 // Inputs: a test, images as a few words of content. Outputs: an address,

@@ -7,11 +7,14 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -53,9 +56,9 @@ func (s *Server) Push(repository string, img Image, tags ...string) string {
 	digest, err := thing.(interface{ Digest() (v1.Hash, error) }).Digest()
 	s.must(err)
 	s.made.Store(digest.String(), thing)
-	s.must(upload(s.ref(repository+"@"+digest.String()), thing))
+	s.must(s.upload(s.ref(repository+"@"+digest.String()), thing))
 	for _, tag := range tags {
-		s.must(remote.Put(s.ref(repository+":"+tag), thing))
+		s.must(remote.Put(s.ref(repository+":"+tag), thing, s.options()...))
 	}
 	return digest.String()
 }
@@ -80,7 +83,7 @@ func (s *Server) PushArchive(repository, archive string, tags ...string) string 
 	image, err := index.Image(digest)
 	s.must(err)
 	for _, tag := range tags {
-		s.must(remote.Write(s.ref(repository+":"+tag), image))
+		s.must(remote.Write(s.ref(repository+":"+tag), image, s.options()...))
 	}
 	return digest.String()
 }
@@ -92,14 +95,22 @@ func (s *Server) Sign(repository, digest string, payload []byte, signature strin
 	img, err := mutate.Append(mutate.MediaType(empty.Image, types.OCIManifestSchema1), mutate.Addendum{Layer: static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
 		Annotations: map[string]string{"dev.cosignproject.cosign/signature": signature}})
 	s.must(err)
-	s.must(remote.Write(s.ref(repository+":"+strings.Replace(digest, ":", "-", 1)+".sig"), img))
+	s.must(remote.Write(s.ref(repository+":"+strings.Replace(digest, ":", "-", 1)+".sig"), img, s.options()...))
 }
 
-func upload(ref name.Reference, thing remote.Taggable) error {
+func (s *Server) upload(ref name.Reference, thing remote.Taggable) error {
 	if idx, ok := thing.(v1.ImageIndex); ok {
-		return remote.WriteIndex(ref, idx)
+		return remote.WriteIndex(ref, idx, s.options()...)
 	}
-	return remote.Write(ref, thing.(v1.Image))
+	return remote.Write(ref, thing.(v1.Image), s.options()...)
+}
+
+// options are the login of a publisher, where the registry asks for tokens.
+func (s *Server) options() []remote.Option {
+	if s.tokens == nil {
+		return nil
+	}
+	return []remote.Option{remote.WithAuth(&authn.Basic{Username: User, Password: Password})}
 }
 
 func (s *Server) build(img Image, platform string) v1.Image {
@@ -156,34 +167,48 @@ func tarOfFiles(s *Server, files map[string]string) []byte {
 // Tag makes a tag point to a digest of the repository.
 func (s *Server) Tag(repository, digest, tag string) {
 	s.t.Helper()
-	d, err := remote.Get(s.ref(repository + "@" + digest))
+	d, err := remote.Get(s.ref(repository+"@"+digest), s.options()...)
 	s.must(err)
-	s.must(remote.Tag(s.ref(repository+":"+tag).(name.Tag), d))
+	s.must(remote.Tag(s.ref(repository+":"+tag).(name.Tag), d, s.options()...))
 }
 
 // Copy copies a pushed image to another repository, by digest. The library's mount requests
 // have a data race, so the layers are sent again, and the registry finds that it has them.
 func (s *Server) Copy(from, digest, to string) {
 	s.t.Helper()
-	_, err := remote.Head(s.ref(from + "@" + digest))
+	_, err := remote.Head(s.ref(from+"@"+digest), s.options()...)
 	s.must(err)
 	thing, ok := s.made.Load(digest)
 	if !ok {
 		s.t.Fatalf("%s was not pushed", digest)
 	}
-	s.must(upload(s.ref(to+"@"+digest), thing.(remote.Taggable)))
+	s.must(s.upload(s.ref(to+"@"+digest), thing.(remote.Taggable)))
 }
 
 // Delete removes a manifest, and with it every tag that points at it.
 func (s *Server) Delete(repository, digest string) {
 	s.t.Helper()
-	s.must(remote.Delete(s.ref(repository + "@" + digest)))
+	s.must(remote.Delete(s.ref(repository+"@"+digest), s.options()...))
+}
+
+// TagMany makes many tags point to a digest of the repository, as the registry itself stores them:
+// one file and one directory per tag.
+func (s *Server) TagMany(repository, digest string, tags []string) {
+	s.t.Helper()
+	_, sum, _ := strings.Cut(digest, ":")
+	for _, tag := range tags {
+		at := filepath.Join(s.dir, "docker/registry/v2/repositories", repository, "_manifests/tags", tag)
+		for _, link := range []string{filepath.Join(at, "current"), filepath.Join(at, "index/sha256", sum)} {
+			s.must(os.MkdirAll(link, 0o750))
+			s.must(os.WriteFile(filepath.Join(link, "link"), []byte(digest), 0o600))
+		}
+	}
 }
 
 // Resolve is the digest behind a tag, "" if there is no such tag.
 func (s *Server) Resolve(repository, tag string) string {
 	s.t.Helper()
-	d, err := remote.Head(s.ref(repository + ":" + tag))
+	d, err := remote.Head(s.ref(repository+":"+tag), s.options()...)
 	if err != nil {
 		if strings.Contains(err.Error(), "404") {
 			return ""

@@ -20,7 +20,8 @@ import (
 	"time"
 )
 
-const program = "docker-registry"
+// Debian is the registry of the Debian package docker-registry.
+const Debian = "docker-registry"
 
 // Server is a running registry.
 type Server struct {
@@ -28,13 +29,16 @@ type Server struct {
 	// plain HTTP. It stays the same over Stop and Resume.
 	Addr string
 
-	t      testing.TB
-	config string
-	// login: the registry asks for User and Password.
-	login bool
-	log   *output
-	made  sync.Map // digest to what was pushed
-	stop  func()
+	t       testing.TB
+	program string
+	config  string
+	// login: the registry asks for User and Password, or for tokens that their server gives.
+	login  bool
+	tokens *TokenServer
+	dir    string // of the registry's content
+	log    *output
+	made   sync.Map // digest to what was pushed
+	stop   func()
 }
 
 // The login of a registry of StartWithLogin.
@@ -49,22 +53,31 @@ const loginFile = User + ":$2b$04$1WSNZadTvHTAKzONb68uMeIE3F.OauobUmZMnmXt5ffyeO
 // Start runs a registry until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return start(t, false)
+	return start(&Server{t: t, program: Debian})
 }
 
 // StartWithLogin is Start for a registry that answers no client without the login.
 func StartWithLogin(t testing.TB) *Server {
 	t.Helper()
-	return start(t, true)
+	return start(&Server{t: t, program: Debian, login: true})
 }
 
-func start(t testing.TB, login bool) *Server {
+// StartWithTokens is Start for a registry of a program, Debian's or another distribution, that
+// answers only with tokens of a server. This package pushes with the login User.
+func StartWithTokens(t testing.TB, program string, tokens *TokenServer) *Server {
 	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		t.Skip("needs " + program + ": make deps installs it")
+	return start(&Server{t: t, program: program, login: true, tokens: tokens})
+}
+
+func start(s *Server) *Server {
+	t := s.t
+	t.Helper()
+	if _, err := exec.LookPath(s.program); err != nil {
+		t.Skip("needs " + s.program + ": make deps installs it")
 	}
-	s := &Server{t: t, log: &output{}, login: login}
+	s.log = &output{}
 	dir := t.TempDir()
+	s.dir = filepath.Join(dir, "blobs")
 	logins := filepath.Join(dir, "htpasswd")
 	if err := os.WriteFile(logins, []byte(loginFile), 0o600); err != nil {
 		t.Fatal(err)
@@ -73,8 +86,11 @@ func start(t testing.TB, login bool) *Server {
 	for range 5 {
 		s.Addr = freePort(t)
 		s.config = filepath.Join(dir, "config.yml")
-		text := fmt.Sprintf(configText, filepath.Join(dir, "blobs"), s.Addr)
-		if login {
+		text := fmt.Sprintf(configText, s.dir, s.Addr)
+		switch {
+		case s.tokens != nil:
+			text += s.tokens.config(dir)
+		case s.login:
 			text += fmt.Sprintf("auth:\n  htpasswd: {realm: test, path: %s}\n", logins)
 		}
 		if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
@@ -116,10 +132,10 @@ func (s *Server) Resume() {
 
 // run starts the program and reports whether it answers.
 func (s *Server) run() bool {
-	cmd := exec.Command(program, "serve", s.config)
+	cmd := exec.Command(s.program, "serve", s.config)
 	// REGISTRY_* would change the configuration. A registry is small: with fewer garbage collections it uses a
 	// fifth less CPU time.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOGC=400"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOGC=400", "OTEL_TRACES_EXPORTER=none"}
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
@@ -135,7 +151,7 @@ func (s *Server) run() bool {
 		}
 	}()
 	if err := <-started; err != nil {
-		s.t.Fatalf("start %s: %v", program, err)
+		s.t.Fatalf("start %s: %v", s.program, err)
 	}
 	s.stop = func() { _ = cmd.Process.Kill(); <-ended }
 	if s.answers(ended) {
