@@ -21,6 +21,9 @@ type Config struct {
 	ResourceGroup string `json:"resourceGroup,omitempty"`
 	// Environment is public, china or government; empty is public.
 	Environment string `json:"environment,omitempty"`
+	// AzureCluster is a file with an AzureCluster, which has subscription, location and
+	// environment (azureEnvironment) where they are left out here.
+	AzureCluster string `json:"azureCluster,omitempty"`
 	// Endpoint of Azure Resource Manager and Authority of logins; empty are those of the
 	// environment.
 	Endpoint  string `json:"endpoint,omitempty"`

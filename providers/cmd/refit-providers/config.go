@@ -70,6 +70,14 @@ func readConfiguration(path string) (*configuration, error) {
 	if err := yaml.UnmarshalStrict(data, c); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	for _, k := range c.Clouds {
+		if k.Azure == nil {
+			continue
+		}
+		if err := k.Azure.FromCluster(); err != nil {
+			return nil, fmt.Errorf("%s: cloud %s: %w", path, k.Name, err)
+		}
+	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

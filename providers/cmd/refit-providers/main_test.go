@@ -207,7 +207,11 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		},
 		"set aws.region":         func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  aws: {}\n" },
 		"set azure.subscription": func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  azure: {location: x}\n" },
-		"set ibmcloud.region":    func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  ibmcloud: {}\n" },
+		"which refit-providers does not ask": func(c string) string {
+			stack := s.write("cluster.yaml", "kind: AzureCluster\nmetadata: {name: c1}\nspec: {azureEnvironment: AzureStackCloud}\n")
+			return c[:strings.Index(c, "  nutanix")] + "  azure: {azureCluster: " + stack + "}\n"
+		},
+		"set ibmcloud.region": func(c string) string { return c[:strings.Index(c, "  nutanix")] + "  ibmcloud: {}\n" },
 		"not that of a workspace": func(c string) string {
 			return c[:strings.Index(c, "  nutanix")] + "  powervs: {region: eu-de, crn: x}\n"
 		},
