@@ -19,6 +19,14 @@ type TrackedImage struct {
 	// Severity that the image declares: recommended or disruptive.
 	// +optional
 	Severity string `json:"severity,omitempty"`
+	// Fixes are the vulnerabilities that its release record names. Its signature is not verified.
+	// +optional
+	// +listType=atomic
+	Fixes []string `json:"fixes,omitempty"`
+	// ManifestsChange: its release record says that manifests change with it, so it does not
+	// move by itself.
+	// +optional
+	ManifestsChange bool `json:"manifestsChange,omitempty"`
 	// Same are the digests under it that a runtime may report instead: platform
 	// manifests, configurations.
 	// +optional
@@ -64,6 +72,10 @@ type TrackCandidate struct {
 	// never moves by itself.
 	// +optional
 	Severity string `json:"severity,omitempty"`
+	// Fixes are the vulnerabilities that its release record names.
+	// +optional
+	// +listType=atomic
+	Fixes []string `json:"fixes,omitempty"`
 	// Skips are minor versions that the repository has between what runs and this image.
 	// +optional
 	// +listType=atomic

@@ -28,6 +28,7 @@ const (
 	KindSBOM        Kind = "sbom"
 	KindProvenance  Kind = "provenance"
 	KindAttestation Kind = "attestation"
+	KindRecord      Kind = "release-record"
 	KindOther       Kind = "other"
 )
 
@@ -155,7 +156,7 @@ func kindOf(s string) Kind {
 		part string
 		kind Kind
 	}{
-		{"cosign/sign/", KindSignature}, {"spdx", KindSBOM}, {"cyclonedx", KindSBOM}, {"syft", KindSBOM},
+		{"cosign/sign/", KindSignature}, {"release-record", KindRecord}, {"spdx", KindSBOM}, {"cyclonedx", KindSBOM}, {"syft", KindSBOM},
 		{"provenance", KindProvenance}, {"slsa", KindProvenance}, {"in-toto", KindAttestation}, {"in_toto", KindAttestation},
 	} {
 		if strings.Contains(s, k.part) {

@@ -84,6 +84,16 @@ func isMissing(err error) bool {
 
 // referrers are the digests of the manifests that refer to a subject.
 func (p *Poller) referrers(ctx context.Context, at Place, subject string) ([]string, error) {
+	all, err := p.referrerList(ctx, at, subject)
+	var out []string
+	for _, m := range all {
+		out = append(out, m.Digest)
+	}
+	return out, err
+}
+
+// referrerList are the manifests that refer to a subject, each once.
+func (p *Poller) referrerList(ctx context.Context, at Place, subject string) ([]imageproof.Descriptor, error) {
 	header := http.Header{"Accept": []string{indexType}}
 	a, err := p.request(ctx, at, http.MethodGet, "referrers/"+subject, header)
 	if isMissing(err) { // a registry without the API, as the specification of OCI describes
@@ -101,10 +111,11 @@ func (p *Poller) referrers(ctx context.Context, at Place, subject string) ([]str
 	if err := json.Unmarshal(a.body, &index); err != nil {
 		return nil, at.failure(InvalidAnswer, fmt.Errorf("the list of artifacts that refer to %s is not JSON: %w", subject, err))
 	}
-	var out []string
+	var out []imageproof.Descriptor
 	for _, m := range index.Manifests {
-		if m.MediaType != indexType && validDigest.MatchString(m.Digest) && !slices.Contains(out, m.Digest) {
-			out = append(out, m.Digest)
+		known := slices.ContainsFunc(out, func(d imageproof.Descriptor) bool { return d.Digest == m.Digest })
+		if m.MediaType != indexType && validDigest.MatchString(m.Digest) && !known {
+			out = append(out, m)
 		}
 	}
 	return out, nil

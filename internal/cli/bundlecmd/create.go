@@ -149,7 +149,7 @@ func newCreate(a *inputs.Access) *cobra.Command {
 	fl.BoolVar(&f.fromTracks, "from-tracks", false, "include approved images of the cluster's ImageTracks (the source tracks:)")
 	fl.BoolVar(&f.tracks.rollback, "with-rollback", false, "include the rollback image of each track too")
 	fl.StringVar(&f.policy, "verify", "", "policy that the signatures of the images must meet (kind ImageProofPolicy)")
-	fl.BoolVar(&f.opts.Proofs, "with-proofs", false, "carry the signatures, SBOMs and provenance of the images")
+	fl.BoolVar(&f.opts.Proofs, "with-proofs", false, "carry the signatures, SBOMs, provenance and release records of the images")
 	f.kubernetes.add(fl)
 	f.objects.add(fl)
 	f.cluster.add(fl)

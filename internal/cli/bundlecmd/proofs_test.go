@@ -35,6 +35,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/imageproof"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundlereader"
 )
 
@@ -150,6 +151,7 @@ func TestSignedImages(t *testing.T) {
 				s.attach("team/app", d, s.signature(s.key, s.host+"/team/app", d))
 			}
 			s.attach("team/app", d, s.artifact("text/spdx+json", "application/spdx+json", []byte(`{"spdxVersion":"SPDX-2.3"}`), nil))
+			s.attach("team/app", d, s.artifact(imagetag.RecordType, imagetag.RecordType, []byte(`{"kind":"ReleaseRecord"}`), nil))
 			s.policy(releaseRule)
 			if r := s.create("--verify", "policy.yaml", "docker://"+s.host+"/team/app:1"); r.code != console.ExitOK {
 				t.Fatalf("exit %d: %s", r.code, r.err)
@@ -162,7 +164,7 @@ func TestSignedImages(t *testing.T) {
 				}
 				kinds[p.Kind] = p.Signer
 			}
-			if len(kinds) != 2 || !strings.HasPrefix(kinds["signature"], "cosign key release (") || kinds["sbom"] != "" {
+			if _, has := kinds["release-record"]; !has || len(kinds) != 3 || !strings.HasPrefix(kinds["signature"], "cosign key release (") || kinds["sbom"] != "" {
 				t.Errorf("proofs %+v", v.Proofs)
 			}
 			first, err := os.ReadFile("b")

@@ -34,6 +34,7 @@ type planCall struct {
 	rules            publish.Rules
 	inside           string
 	manifests        []string
+	record           recordFlags
 	caseName         string
 	failIfNoop       bool
 	output           *string
@@ -56,6 +57,9 @@ continue.
 The command reads the image from its registry (--image), with its tag and the labels
 org.opencontainers.image.version, org.opencontainers.image.base.digest, dev.refit.definition,
 dev.refit.rev and dev.refit.package-release. Or it reads all of this from a file (--event).
+
+With --record it also writes the release record of the image: a file to attach to it, with the fixes
+and the severity that you name, and whether manifests change. Tracks and bundles read it.
 
 With --manifests it also reads the manifests that are published with the image. In cases 1 and 2
 the image gets a new intermediate tag: every reference to the repository must name it first.`,
@@ -82,6 +86,7 @@ the image gets a new intermediate tag: every reference to the repository must na
 	f.BoolVar(&p.rules.Adopt, "adopt", false, "let floating tags move away from images without a long tag")
 	f.StringSliceVar(&p.manifests, "manifests", nil, "files or directories with the manifests of the image: refused while they name an older one and the case is 1 or 2")
 	f.StringToStringVar(&p.rules.Mapping, "map", nil, "replace a character that is illegal in tags, such as +=_")
+	p.record.add(c)
 	f.BoolVar(&p.failIfNoop, "fail-if-noop", false, "exit with code 7 if there is nothing to push")
 	c.MarkFlagsMutuallyExclusive("image", "event")
 	return c
@@ -94,13 +99,14 @@ func (p *planCall) run(cmd *cobra.Command) error {
 	if p.image == "" && p.eventFile == "" {
 		return console.UsageErrorf("no image: use --image REFERENCE or --event FILE")
 	}
+	if err := p.record.check(); err != nil {
+		return err
+	}
 	plan, err := p.makePlan(cmd)
 	if err != nil {
 		return err
 	}
-	if console.IsTable(*p.output) {
-		printPlan(cmd.OutOrStdout(), plan, *p.output == render.Wide)
-	} else if err := render.Value(cmd.OutOrStdout(), *p.output, planView{"refit.dev/tagplan/v1", "TagPlan", plan}); err != nil {
+	if err := p.print(cmd.OutOrStdout(), plan); err != nil {
 		return err
 	}
 	switch {
@@ -110,6 +116,18 @@ func (p *planCall) run(cmd *cobra.Command) error {
 		return console.SilentExit(console.ExitNothingToDo)
 	}
 	return nil
+}
+
+// print writes the plan, and the release record.
+func (p *planCall) print(w io.Writer, plan publish.Plan) error {
+	if !console.IsTable(*p.output) {
+		if err := render.Value(w, *p.output, planView{"refit.dev/tagplan/v1", "TagPlan", plan}); err != nil {
+			return err
+		}
+		return p.record.write(nil, plan, p.event)
+	}
+	printPlan(w, plan, *p.output == render.Wide)
+	return p.record.write(w, plan, p.event)
 }
 
 // makePlan reads the published tags and the new image, and plans.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/refit-dev/refit/internal/cli/console"
+	"github.com/refit-dev/refit/internal/imagetag"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -91,6 +92,8 @@ func TestPlanExitCodes(t *testing.T) {
 		"no digest":                    {[]string{"--published", pub, "--event", file(t, `{"build": "1"}`)}, console.ExitUsage},
 		"a case that there is not":     {[]string{"--published", pub, "--event", ev, "--case", "5"}, console.ExitUsage},
 		"two values":                   {[]string{"--published", pub, "--event", file(t, event()+event())}, console.ExitUsage},
+		"a severity without a record":  {[]string{"--published", pub, "--event", ev, "--severity", "security"}, console.ExitUsage},
+		"a severity that is none":      {[]string{"--published", pub, "--event", ev, "--severity", "urgent", "--record", filepath.Join(t.TempDir(), "r.json")}, console.ExitUsage},
 		"a file that is not there":     {[]string{"--published", pub, "--event", "none.json"}, console.ExitUsage},
 		"a repository with a tag":      {[]string{"--repo", "registry.example/app:1", "--event", ev}, console.ExitUsage},
 		"a registry that is not there": {[]string{"--repo", "127.0.0.1:1/app", "--event", ev}, console.ExitInternal},
@@ -99,6 +102,44 @@ func TestPlanExitCodes(t *testing.T) {
 			t.Parallel()
 			if r := refit(t, "", append([]string{"tags", "plan", "-o", "json"}, c.args...)...); r.code != c.code {
 				t.Errorf("exit %d, want %d: %s %s", r.code, c.code, r.out, r.err)
+			}
+		})
+	}
+}
+
+// The record has what the tags cannot say, and is written only for what may be published.
+func TestReleaseRecord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		event string
+		want  imagetag.ReleaseRecord
+	}{
+		"a rebuild": {event(), imagetag.ReleaseRecord{From: sumA, Case: "3", LongTag: "2.6.2-rev1-b5.2", Severity: "security", Fixes: []string{"CVE-2026-1", "CVE-2026-2"}}},
+		"a fix": {event(`"build": "5.2"`, `"build": "1.1", "rev": 2`, `"d1"`, `"d2"`), imagetag.ReleaseRecord{From: sumA, Case: "2", LongTag: "2.6.2-rev2-b1.1", Severity: "security",
+			Fixes: []string{"CVE-2026-1", "CVE-2026-2"}, ManifestsChange: true}},
+		"what is refused": {event(`"version": "2.6.2"`, `"version": "2.6.4"`), imagetag.ReleaseRecord{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "record.json")
+			r := refit(t, "", "tags", "plan", "--published", file(t, published), "--event", file(t, c.event), "--record", path, "--severity", "security", "--fixes", "CVE-2026-1,CVE-2026-2")
+			data, err := os.ReadFile(path)
+			if c.want.Case == "" {
+				if err == nil || strings.Contains(r.out, "oras attach") {
+					t.Errorf("a record was written: %s", data)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%v: %s %s", err, r.out, r.err)
+			}
+			got, err := imagetag.ParseRecord(data, sumC)
+			c.want.APIVersion, c.want.Kind, c.want.Repository, c.want.Digest, c.want.Version = got.APIVersion, got.Kind, "registry.example/app", sumC, "2.6.2"
+			if d := cmp.Diff(c.want, got); err != nil || d != "" {
+				t.Errorf("%v: %s", err, d)
+			}
+			if !strings.Contains(r.out, "oras attach --artifact-type "+imagetag.RecordType+" registry.example/app@"+sumC+" "+path) {
+				t.Error(r.out)
 			}
 		})
 	}

@@ -167,6 +167,9 @@ func (t *trackView) details(w io.Writer) {
 	}
 	for _, c := range st.Candidates {
 		fmt.Fprintf(w, "candidate  %s %s: %s, %s: %s\n", c.Digest, title(c.LongTag, c.Tag, ""), c.Class, c.Decision, c.Why)
+		if len(c.Fixes) > 0 {
+			fmt.Fprintf(w, "           its release record names fixes of %s\n", strings.Join(c.Fixes, ", "))
+		}
 	}
 	for _, r := range st.RolledBack {
 		fmt.Fprintf(w, "left       %s for %s, by %s\n", r.Digest, orDash(r.To), r.Actor)

@@ -46,11 +46,11 @@ func trackOf(spec *v1alpha1.ImageTrackSpec) (track.Track, error) {
 }
 
 func imageOf(i *v1alpha1.TrackedImage) track.Image {
-	return track.Image{Digest: i.Digest, Tag: i.Tag, Long: i.LongTag, App: i.AppVersion, Same: i.Same, Security: i.Security, Severity: i.Severity, Size: i.SizeBytes, At: timeOf(i.ObservedAt)}
+	return track.Image{Digest: i.Digest, Tag: i.Tag, Long: i.LongTag, App: i.AppVersion, Same: i.Same, Security: i.Security, Severity: i.Severity, Fixes: i.Fixes, ManifestsChange: i.ManifestsChange, Size: i.SizeBytes, At: timeOf(i.ObservedAt)}
 }
 
 func toImage(i *track.Image) v1alpha1.TrackedImage {
-	return v1alpha1.TrackedImage{Digest: i.Digest, Tag: i.Tag, LongTag: i.Long, AppVersion: i.App, Same: i.Same, Security: i.Security, Severity: i.Severity, SizeBytes: i.Size, ObservedAt: toTime(i.At)}
+	return v1alpha1.TrackedImage{Digest: i.Digest, Tag: i.Tag, LongTag: i.Long, AppVersion: i.App, Same: i.Same, Security: i.Security, Severity: i.Severity, Fixes: i.Fixes, ManifestsChange: i.ManifestsChange, SizeBytes: i.Size, ObservedAt: toTime(i.At)}
 }
 
 func timeOf(t *metav1.Time) time.Time {
@@ -99,7 +99,7 @@ func remember(s *track.State, candidates []track.Candidate, st *v1alpha1.ImageTr
 	for i := range candidates {
 		c := &candidates[i]
 		st.Candidates = append(st.Candidates, v1alpha1.TrackCandidate{Digest: c.Digest, Tag: c.Tag, LongTag: c.Long, Class: string(c.Class),
-			Decision: string(c.Decision), Why: c.Why, Skips: c.Skips, Severity: c.Severity, Serial: c.Serial, Since: toTime(c.At)})
+			Decision: string(c.Decision), Why: c.Why, Skips: c.Skips, Severity: c.Severity, Fixes: c.Fixes, Serial: c.Serial, Since: toTime(c.At)})
 	}
 	if s.Approved != nil {
 		a := toImage(s.Approved)

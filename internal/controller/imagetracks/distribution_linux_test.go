@@ -21,6 +21,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/pipeline/bundle/bundletest"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
@@ -100,6 +101,7 @@ func (r *registryRun) run(t *testing.T, program string) {
 		{"a digest that mirror and repository deleted", r.deletedDigest},
 		{"a severity label without a signature", r.forgedLabel},
 		{"signatures of another image and of another repository", r.replayedSignature},
+		{"a release record that says that manifests change", r.releaseRecord},
 		{"a token server that is down for one poll, and for two", r.tokenServerDown},
 	} {
 		if got := situation.run(); !t.Failed() {
@@ -323,6 +325,19 @@ func (r *registryRun) replayedSignature() string {
 	r.sign(publisher, "shop/replay", b, "shop/replay", b)
 	r.expect(r.decision(r.poll("replay"), b), "approved")
 	return "Blocked as WrongDigest and as Replayed; with its own signature it is taken"
+}
+
+func (r *registryRun) releaseRecord() string {
+	r.w.reg.Push("shop/record", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	r.follow("record", r.w.reg.Ref("shop/record"), func(s *v1alpha1.ImageTrackSpec) { s.Automatic = []string{v1alpha1.ClassRebuild} })
+	b := r.w.reg.Push("shop/record", build("two"), "2.6.2-rev1-b5.2")
+	record, err := imagetag.NewRecord(imagetag.ReleaseRecord{Digest: b, ManifestsChange: true, Fixes: []string{"CVE-2026-1234"}})
+	r.w.must(err)
+	text, err := json.Marshal(record)
+	r.w.must(err)
+	r.w.reg.Attach("shop/record", b, imagetag.RecordType, text)
+	r.w.reg.Tag("shop/record", b, "2.6.2-rev1")
+	return r.expect(r.decision(r.poll("record"), b), v1alpha1.DecisionApproval+" "+v1alpha1.ClassRebuild, "manifests change with it")
 }
 
 func (r *registryRun) tokenServerDown() string {

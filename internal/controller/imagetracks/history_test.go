@@ -3,9 +3,11 @@
 package imagetracks
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/convert/auditfacts"
+	"github.com/refit-dev/refit/internal/imagetag"
 	"github.com/refit-dev/refit/internal/registry/registrytest"
 )
 
@@ -266,6 +269,46 @@ func TestADigestVanishes(t *testing.T) {
 	facts := (&auditfacts.Objects{Tracks: []v1alpha1.ImageTrack{*o}}).Facts()
 	if name := w.reg.Ref("shop/app") + "@" + one; !facts.GoneDigests[name] || !facts.Site().GoneDigests[name] {
 		t.Errorf("neither lint nor the forecast of a restart knows: %v", facts.GoneDigests)
+	}
+}
+
+// A release record that is attached to an image says which vulnerabilities it closes, and keeps it
+// from moving by itself while manifests have to follow. One of another image is ignored.
+func TestReleaseRecords(t *testing.T) {
+	w := newTestCluster(t)
+	w.reg.Push("shop/app", build("one"), "2.6.2-rev1-b5.1", "2.6.2-rev1")
+	w.newTrack(func(s *v1alpha1.ImageTrackSpec) { s.Targets, s.Automatic = nil, []string{v1alpha1.ClassRebuild} })
+	w.reconcile("app")
+	attach := func(to string, r imagetag.ReleaseRecord) {
+		r, err := imagetag.NewRecord(r)
+		w.must(err)
+		text, err := json.Marshal(r)
+		w.must(err)
+		w.reg.Attach("shop/app", to, imagetag.RecordType, text)
+	}
+	b := w.reg.Push("shop/app", build("two"), "2.6.2-rev1-b5.2")
+	attach(b, imagetag.ReleaseRecord{Digest: b, Fixes: []string{"CVE-2026-1234"}, ManifestsChange: true})
+	w.reg.Attach("shop/app", b, imagetag.RecordType, []byte("no record"))
+	w.reg.Attach("shop/app", b, "application/spdx+json", []byte("{}"))
+	w.reg.Tag("shop/app", b, "2.6.2-rev1")
+	w.nextPoll()
+	o := w.reconcile("app")
+	if c := o.Status.Candidates; len(c) != 1 || c[0].Digest != b || c[0].Decision != v1alpha1.DecisionApproval || !strings.Contains(c[0].Why, "manifests change with it") || !slices.Equal(c[0].Fixes, []string{"CVE-2026-1234"}) {
+		t.Fatalf("%+v", c)
+	}
+	w.editSpec("app", func(s *v1alpha1.ImageTrackSpec) {
+		s.Approvals = []v1alpha1.TrackApproval{{Digest: b, Serial: o.Status.Candidates[0].Serial}}
+	})
+	w.restart() // what was read is in the status
+	if o = w.reconcile("app"); o.Status.Approved.Digest != b || !slices.Equal(o.Status.Approved.Fixes, []string{"CVE-2026-1234"}) {
+		t.Fatalf("an approval takes it, with what its record says: %+v", o.Status.Approved)
+	}
+	c := w.reg.Push("shop/app", build("three"), "2.6.2-rev1-b5.3")
+	attach(c, imagetag.ReleaseRecord{Digest: b, Severity: "disruptive", ManifestsChange: true})
+	w.reg.Tag("shop/app", c, "2.6.2-rev1")
+	w.nextPoll()
+	if o = w.reconcile("app"); o.Status.Approved.Digest != c || o.Status.Approved.ManifestsChange {
+		t.Fatalf("a record of another image counts: %+v", o.Status)
 	}
 }
 

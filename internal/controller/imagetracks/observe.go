@@ -184,6 +184,9 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 	i.Severity = track.SeverityOf(d.Labels)
 	i.Same = i.Same[:min(len(i.Same), maxSame)]
 	i.Vouched = i.Security && a.vouched(digest)
+	if err := a.addRecords(ctx, &i); err != nil {
+		return i, err
+	}
 	if own := d.Labels["org.opensuse.reference"]; own != "" { // an image may name its own long tag
 		if ref, err := imagetag.ParseRef(own); err == nil && a.names(ctx, ref.Tag, digest) {
 			i.Long = ref.Tag
@@ -192,6 +195,22 @@ func (a *asker) describe(ctx context.Context, pointer, digest string) (track.Ima
 	}
 	i.Long, err = a.longTagOf(ctx, pointer, digest)
 	return i, err
+}
+
+// addRecords reads the release records of an image. A registry that cannot say what refers to an
+// image has none; one that does not answer is asked again.
+func (a *asker) addRecords(ctx context.Context, i *track.Image) error {
+	files, err := a.Attached(ctx, a.at, i.Digest, imagetag.RecordType, imagetag.MaxRecord)
+	var f *registry.Failure
+	if errors.As(err, &f) && f.Kind != registry.Unreachable && f.Kind != registry.RateLimited {
+		return nil
+	}
+	for _, data := range files {
+		if r, err := imagetag.ParseRecord(data, i.Digest); err == nil { // everyone who can push can attach another one
+			i.AddRecord(r)
+		}
+	}
+	return err
 }
 
 // maxSame digests of one image are remembered.

@@ -48,7 +48,7 @@ func Observe(s State, l Observation, now time.Time) State {
 // merge fills in what was not known of an image.
 func (i *Image) merge(from Image) {
 	i.Long, i.App, i.Same = or(i.Long, from.Long), or(i.App, from.App), orList(i.Same, from.Same)
-	i.Severity = or(i.Severity, from.Severity)
+	i.Severity, i.Fixes, i.ManifestsChange = or(i.Severity, from.Severity), orList(i.Fixes, from.Fixes), i.ManifestsChange || from.ManifestsChange
 	i.Security, i.Vouched, i.Size = i.Security || from.Security, i.Vouched || from.Vouched, max(i.Size, from.Size)
 }
 
@@ -322,7 +322,9 @@ func decideAutomatic(t Track, c *Candidate, now time.Time) (Decision, string) {
 func (t Track) needsApproval(c *Candidate) string {
 	switch {
 	case c.Severity == Disruptive:
-		return "its publisher calls it disruptive (label " + SecurityLabel + "): it never moves by itself"
+		return "its publisher calls it disruptive (label " + SecurityLabel + ", or its release record): it never moves by itself"
+	case c.ManifestsChange:
+		return "manifests change with it, says its release record: apply them, then approve the image"
 	case c.Class == Security && !c.Vouched && !t.permits(c):
 		return "a label alone lifts no approval: it counts as Rebuild, which does not move by itself here (spec.automatic)"
 	case !t.permits(c):

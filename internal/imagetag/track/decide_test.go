@@ -64,6 +64,27 @@ func look(t Track, s State, f Found, now time.Time, images ...Image) (State, []C
 	return Decide(t, Observe(s, Observation{Images: images}, now), f, now)
 }
 
+func record(r imagetag.ReleaseRecord) func(*Image) { return func(i *Image) { i.AddRecord(r) } }
+
+// Records add up: the stricter severity stays, fixes are named once, and not without end.
+func TestRecordsAddUp(t *testing.T) {
+	t.Parallel()
+	var i Image
+	many := make([]string, 2*maxFixes)
+	for n := range many {
+		many[n] = fmt.Sprint("CVE-2026-", n)
+	}
+	for _, r := range []imagetag.ReleaseRecord{{Severity: Recommended, Fixes: []string{"CVE-1", "CVE-1"}}, {Severity: Disruptive, ManifestsChange: true}, {Severity: Recommended, Fixes: []string{"CVE-1", "CVE-2"}}, {Severity: "security"}} {
+		i.AddRecord(r)
+	}
+	if i.Severity != Disruptive || !i.ManifestsChange || i.Security || len(i.Fixes) != 2 {
+		t.Errorf("%+v", i)
+	}
+	if i.AddRecord(imagetag.ReleaseRecord{Fixes: many}); len(i.Fixes) != maxFixes {
+		t.Errorf("%d fixes", len(i.Fixes))
+	}
+}
+
 // Which change is of which class, and who decides.
 func TestDecide(t *testing.T) {
 	a := image("a", "2.6.2-rev1-b5.1")
@@ -84,6 +105,9 @@ func TestDecide(t *testing.T) {
 		"a label alone counts as a rebuild":                           {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, Automatic, true, ""},
 		"a node needs the workload: a label alone does not move it":   {critical(Security, Rebuild), image("b", "2.6.2-rev1-b5.2", secure(false)), Security, NeedsApproval, false, "node needs"},
 		"a node needs the workload: a vouched security rebuild moves": {critical(Security), image("b", "2.6.2-rev1-b5.2", secure(true)), Security, Automatic, true, ""},
+		"manifests change with it, says its release record":           {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", record(imagetag.ReleaseRecord{ManifestsChange: true})), Rebuild, NeedsApproval, false, "manifests change"},
+		"its release record calls it disruptive":                      {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", record(imagetag.ReleaseRecord{Severity: Disruptive})), Rebuild, NeedsApproval, false, "disruptive"},
+		"a release record of security gives no right":                 {rev(Security), image("b", "2.6.2-rev1-b5.2", record(imagetag.ReleaseRecord{Severity: "security"})), Rebuild, NeedsApproval, false, "spec.automatic"},
 		"a fixed definition waits for a person":                       {rev(Rebuild), image("b", "2.6.2-rev2-b1.1", func(i *Image) { i.Tag = "2.6.2-rev2" }), ImageFix, NeedsApproval, false, ""},
 		"a new version waits for a person":                            {rev(Rebuild), image("b", "2.7.0-rev1-b1.1", func(i *Image) { i.Tag = "2.7.0-rev1" }), NewVersion, NeedsApproval, false, ""},
 		"a version mismatch is blocked":                               {rev(Rebuild), image("b", "2.6.2-rev1-b5.2", func(i *Image) { i.App = "2.6.3" }), TagVersionMismatch, Blocked, false, "2.6.3"},

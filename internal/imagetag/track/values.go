@@ -71,6 +71,9 @@ type Image struct {
 	Security, Vouched bool
 	// Severity that a label declares: Recommended, Disruptive or "".
 	Severity string
+	// Fixes and ManifestsChange are of its release record, whose signature is not verified.
+	Fixes           []string
+	ManifestsChange bool
 	// Size of a node's download, in bytes; 0 if unknown.
 	Size int64
 	// At is when it was first seen, or selected.

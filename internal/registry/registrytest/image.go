@@ -98,6 +98,20 @@ func (s *Server) Sign(repository, digest string, payload []byte, signature strin
 	s.must(remote.Write(s.ref(repository+":"+strings.Replace(digest, ":", "-", 1)+".sig"), img, s.options()...))
 }
 
+// Attach uploads an artifact of one file that refers to a digest.
+func (s *Server) Attach(repository, digest, artifactType string, content []byte) {
+	s.t.Helper()
+	subject, err := remote.Get(s.ref(repository+"@"+digest), s.options()...)
+	s.must(err)
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(artifactType))
+	img, err = mutate.Append(img, mutate.Addendum{Layer: static.NewLayer(content, types.MediaType(artifactType)), MediaType: types.MediaType(artifactType)})
+	s.must(err)
+	img = mutate.Subject(img, subject.Descriptor).(v1.Image)
+	d, err := img.Digest()
+	s.must(err)
+	s.must(remote.Write(s.ref(repository+"@"+d.String()), img, s.options()...))
+}
+
 func (s *Server) upload(ref name.Reference, thing remote.Taggable) error {
 	if idx, ok := thing.(v1.ImageIndex); ok {
 		return remote.WriteIndex(ref, idx, s.options()...)
