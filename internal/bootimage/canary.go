@@ -35,6 +35,9 @@ type Canary struct {
 	Machine, Failed string
 	ReadySince      time.Time
 	Installed       string
+	// Node is the node of its machine in this cluster, empty if it is in another one. Unhealthy is
+	// why health checks of the node's pool do not pass.
+	Node, Unhealthy string
 	// Unread is why its machine cannot be observed.
 	Unread string
 }
@@ -93,6 +96,8 @@ func (c *Canary) observe(in *Input, d Decision, image string) Decision {
 		d.Message = fmt.Sprintf("%s starts from %s; it must be Ready at %s", name, image, c.Started.Add(c.Join).UTC().Format(time.RFC3339))
 	case in.Now.Sub(c.ReadySince) < c.Healthy:
 		d.Message = fmt.Sprintf("%s started from %s and is Ready; the canary passes at %s", name, image, c.ReadySince.Add(c.Healthy).UTC().Format(time.RFC3339))
+	case c.Unhealthy != "":
+		d.Message = fmt.Sprintf("%s started from %s and is Ready; it passes when the health checks of its pool pass, until %s: %s", name, image, c.checksEnd().UTC().Format(time.RFC3339), c.Unhealthy)
 	default:
 		d.Canary, d.Message = CanaryPassed, fmt.Sprintf("%s started from %s and was Ready for %s; refit writes the image next", name, image, c.Healthy)
 	}
@@ -114,8 +119,20 @@ func (c *Canary) failure(in *Input) string {
 	if c.Unread == "" && c.ReadySince.IsZero() && in.Now.Sub(c.Started) >= c.Join {
 		return fmt.Sprintf("%s was not Ready %s after its start", name, c.Join)
 	}
+	if c.Unhealthy != "" && c.ChecksDue(in.Now) && !in.Now.Before(c.checksEnd()) {
+		return fmt.Sprintf("%s is Ready, and health checks of its pool did not pass within %s: %s", name, c.Join, c.Unhealthy)
+	}
 	return ""
 }
+
+// ChecksDue reports whether the health checks of the pool decide now: its node was Ready for long
+// enough.
+func (c *Canary) ChecksDue(now time.Time) bool {
+	return !c.ReadySince.IsZero() && now.Sub(c.ReadySince) >= c.Healthy
+}
+
+// checksEnd is when health checks that do not pass make the machine a failure.
+func (c *Canary) checksEnd() time.Time { return c.ReadySince.Add(c.Healthy + c.Join) }
 
 // refuseCanary: a person decides about an image with which too many machines failed.
 func refuseCanary(image string, failures []string) Decision {

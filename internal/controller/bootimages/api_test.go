@@ -188,6 +188,7 @@ func TestBootImages(t *testing.T) {
 		{"installed images by Machine and owner, and the condition of a machine that cannot join", testProvenance},
 		{"a machine that was refused says so in OpenShift's shape", testRefused},
 		{"one machine starts from a new image before it is written", testCanary},
+		{"the health checks of the pool decide about a canary", testCanaryHealth},
 		{"two machines that cannot join refuse a candidate", testCanaryRefused},
 		{"a crash at every write of a canary converges", testCanaryCrash},
 		{"a canary of OpenShift's machine sets", testCanaryOpenShift},

@@ -12,7 +12,7 @@ import (
 )
 
 // canary gathers the facts about the machine that tries the wanted image, nil if none is to.
-func (c *candidate) canary(w *machineSnapshot) *bootimage.Canary {
+func (c *candidate) canary(ctx context.Context, w *machineSnapshot) *bootimage.Canary {
 	out, attempt := convert.Canary(c.choice.Canary, c.source, c.in.Wanted)
 	if out == nil || c.in.WantedErr != "" || c.in.Same || c.in.Rollback != nil {
 		return nil
@@ -27,6 +27,7 @@ func (c *candidate) canary(w *machineSnapshot) *bootimage.Canary {
 		return out
 	}
 	w.machines.Observe(out, there, machineobjects.SourceName(c.row.Group, c.row.Kind, there.GetNamespace(), there.GetName()))
+	w.poolChecks.Ask(ctx, w.machines, out, w.now)
 	if h, err := c.table.Holder(c.row, there.Object); err == nil {
 		c.canaryTemplate = h.Name
 	}
@@ -46,7 +47,7 @@ func (r *Reconciler) bootCanary(ctx context.Context, w *machineSnapshot, c *cand
 		return fmt.Errorf("%s %s is changed in place, so a canary has no template of its own: set canary.mode None for %s", c.holder.Row.Kind, c.holder.Name, c.name)
 	}
 	c.staged, c.canaryTemplate = template, template
-	c.in.Canary = c.canary(w) // the name needs the UID of the source
+	c.in.Canary = c.canary(ctx, w) // the name needs the UID of the source
 	if c.decision = bootimage.Decide(c.in); c.decision.Action != bootimage.Boot {
 		return nil
 	}

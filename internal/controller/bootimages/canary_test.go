@@ -120,6 +120,49 @@ func testCanary(s *site) {
 	s.testCanaryRights()
 }
 
+// testCanaryHealth: the health checks of the pool of the machine's node decide, after it was Ready
+// for long enough. A canary whose checks do not pass fails after the time for joining.
+func testCanaryHealth(s *site) {
+	defer s.clock()()
+	s.namespace("ch")
+	s.make(awsTemplate("ch", "w", "ami-135"))
+	s.make(deployment("ch", "a", "OnDelete", "w", "v1.36.3"))
+	s.make(policyOf("ch", "ch", "cluster.x-k8s.io", "MachineDeployment", "NewMachinesOnly", oneMachine))
+	pool := &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "ch"}, Spec: v1alpha1.UpdatePoolSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"ch": "yes"}},
+		HealthChecks: []v1alpha1.HealthCheck{{Name: "network", Objects: v1alpha1.CheckedObjects{APIVersion: "v1", Kind: "Node", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"ch": "yes"}}},
+			Expression: "has(object.metadata.annotations) && 'net' in object.metadata.annotations", Message: "its network is not set up"}}}}
+	if err := s.admin.Create(context.Background(), pool); err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = s.admin.Delete(context.Background(), pool) }()
+	const a = "machinedeployment.ch.a"
+	s.look()
+	s.node("ch-1", "v1.36.3", "9.6.20251023-0", map[string]string{"ch": "yes"})
+	s.machine(capiV, "ch", "ch-1", s.canary("ch"), "aws:///r1/ch-1", map[string]any{"nodeRef": map[string]any{"name": "ch-1"}})
+	s.look()
+	s.waitsFor("it is Ready", a, "the canary passes at")
+	s.later(11 * time.Minute)
+	s.look()
+	s.waitsFor("a check fails", a, "False BootImageCanary", "it passes when the health checks of its pool pass", "pool ch: health check network: Node ch-1: its network is not set up")
+	s.later(time.Hour)
+	s.look()
+	if st := s.waitsFor("it failed for an hour", a, "the canary for ami-136", "failed (1 of 2)", "did not pass within 1h0m0s").Status; st.Canary == nil || len(st.Canary.Failures) != 1 || len(st.History) != 0 {
+		s.t.Errorf("%+v", st.Canary)
+	}
+	s.look() // the next machine starts
+	node := s.get("v1", "Node", "", "ch-1")
+	s.merge(node, "person", `{"metadata":{"annotations":{"net":"up"}}}`)
+	s.node("ch-2", "v1.36.3", "9.6.20251023-0", map[string]string{"ch": "yes"})
+	s.merge(s.get("v1", "Node", "", "ch-2"), "person", `{"metadata":{"annotations":{"net":"up"}}}`)
+	s.machine(capiV, "ch", "ch-2", s.canary("ch"), "aws:///r1/ch-2", map[string]any{"nodeRef": map[string]any{"name": "ch-2"}})
+	s.look()
+	s.later(11 * time.Minute)
+	s.look()
+	s.look()
+	s.waitsFor("written", a, "True AsExpected")
+	s.end("ch")
+}
+
 // clock returns what sets the time back: stories after this one begin now.
 func (s *site) clock() func() {
 	before := s.now

@@ -174,7 +174,7 @@ func (c *candidate) decide(ctx context.Context, w *machineSnapshot) {
 	}
 	c.in.UserData, c.in.Running = c.userData(ctx, w), c.running(w)
 	c.in.MinimumAge, c.in.Refused, c.in.RollbackBlocked = c.minimumAge(w), c.refused(), c.rollbackBlocked(w)
-	c.in.TargetBlocked, c.in.Canary = c.blocked(w, c.in.WantedVersion), c.canary(w)
+	c.in.TargetBlocked, c.in.Canary = c.blocked(w, c.in.WantedVersion), c.canary(ctx, w)
 	c.decision = bootimage.Decide(c.in)
 }
 

@@ -48,6 +48,8 @@ type machineSnapshot struct {
 	machines *machineobjects.Inventory
 	// userData are the first-boot configurations.
 	userData *userDataKeeper
+	// poolChecks are the health checks that a canary must pass.
+	poolChecks machineobjects.PoolChecks
 	// usedCanaries are the managers of canaries that stay, by namespace and name; openCanary is
 	// the first source of the policy whose canary has not passed.
 	usedCanaries map[string]bool
@@ -62,7 +64,8 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	var sources v1alpha1.MachineSourceList
 	var streams v1alpha1.BootImageStreamList
 	var updates v1alpha1.ClusterUpdateList
-	for _, l := range []client.ObjectList{&policies, &sources, &streams, &updates} {
+	var pools v1alpha1.UpdatePoolList
+	for _, l := range []client.ObjectList{&policies, &sources, &streams, &updates, &pools} {
 		if err := r.Client.List(ctx, l); err != nil {
 			return nil, err
 		}
@@ -72,7 +75,7 @@ func (r *Reconciler) gather(ctx context.Context) (*machineSnapshot, error) {
 	}
 	w := &machineSnapshot{now: r.Now(), policies: policies.Items, sources: map[string]*v1alpha1.MachineSource{}, kinds: machineobjects.NewKinds(r.Objects), table: machinekinds.BuiltIn(),
 		problems: map[string]convert.PolicyProblems{}, claimed: map[string]bool{}, deselected: map[string]bool{}, usedTemplates: map[string]bool{}, usedCanaries: map[string]bool{}}
-	w.userData = newUserDataKeeper(r.Objects, FieldOwner, w.now)
+	w.userData, w.poolChecks = newUserDataKeeper(r.Objects, FieldOwner, w.now), machineobjects.PoolChecks{Live: r.Objects, Pools: pools.Items}
 	w.update = rolloutfacts.RunningUpdate(updates.Items)
 	sort.Slice(w.policies, func(i, j int) bool { return w.policies[i].Name < w.policies[j].Name })
 	for i := range sources.Items {
@@ -109,7 +112,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, w *machineSnapshot) error 
 		if o := seen[n.Name]; o != nil {
 			node.InstalledImage, node.Machine = o.InstalledImage, o.Machine
 		}
-		w.nodes, known = append(w.nodes, node), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID, ReadySince: readySince(n), Installed: node.InstalledImage})
+		w.nodes, known = append(w.nodes, node), append(known, machineobjects.Node{Name: n.Name, UID: string(n.UID), ProviderID: n.Spec.ProviderID, ReadySince: readySince(n), Installed: node.InstalledImage, Labels: n.Labels})
 		if _, cp := n.Labels["node-role.kubernetes.io/control-plane"]; cp && ready(n) {
 			w.running = laterVersion(w.running, n.Status.NodeInfo.KubeletVersion)
 		}

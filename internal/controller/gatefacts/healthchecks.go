@@ -55,7 +55,7 @@ func (g *Gatherer) Unwell(ctx context.Context, p *v1alpha1.UpdatePool, u *v1alph
 		return last.found
 	}
 	delete(g.unwell, key)
-	found := evaluateChecks(ctx, g.Live, p)
+	found := EvaluateChecks(ctx, g.Live, p)
 	if len(found) > 0 {
 		if g.unwell == nil {
 			g.unwell = map[string]unwell{}
@@ -81,7 +81,7 @@ func (g *Gatherer) fillHealth(ctx context.Context, w Snapshot, in *gate.Input, a
 	all, err := g.looks.health.get(ctx, w.Now, age, key, func(ctx context.Context) (map[string][]model.Blocker, error) {
 		out := map[string][]model.Blocker{}
 		for _, p := range pools {
-			out[p.Name] = evaluateChecks(ctx, g.Live, p)
+			out[p.Name] = EvaluateChecks(ctx, g.Live, p)
 		}
 		return out, nil
 	})
@@ -93,8 +93,8 @@ func (g *Gatherer) fillHealth(ctx context.Context, w Snapshot, in *gate.Input, a
 	return err
 }
 
-// evaluateChecks returns why health checks of a pool do not pass.
-func evaluateChecks(ctx context.Context, live client.Reader, p *v1alpha1.UpdatePool) []model.Blocker {
+// EvaluateChecks returns why health checks of a pool do not pass.
+func EvaluateChecks(ctx context.Context, live client.Reader, p *v1alpha1.UpdatePool) []model.Blocker {
 	ctx, cancel := context.WithTimeout(ctx, healthPatience)
 	defer cancel()
 	var out []model.Blocker

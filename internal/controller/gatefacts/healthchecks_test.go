@@ -201,7 +201,7 @@ func TestWhyAHealthCheckDoesNotPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			live := readerOf(t, func(string) error { return c.fail }, c.objects...)
-			got := evaluateChecks(t.Context(), live, poolWith(c.check))
+			got := EvaluateChecks(t.Context(), live, poolWith(c.check))
 			if c.want == "" {
 				if len(got) != 0 {
 					t.Errorf("%+v", got)
@@ -222,10 +222,10 @@ func TestTooManyObjectsAreNotRead(t *testing.T) {
 		many = append(many, deployment("shop", fmt.Sprintf("d%03d", i), "", 2))
 	}
 	check := v1alpha1.HealthCheck{Name: "shop", Objects: v1alpha1.CheckedObjects{APIVersion: "apps/v1", Kind: "Deployment"}, Expression: twoReady}
-	if got := evaluateChecks(t.Context(), readerOf(t, nil, many...), poolWith(check)); len(got) != 1 || got[0].Reason != v1alpha1.ReasonHealthCheckInvalid || !strings.Contains(got[0].Message, "more than 500 objects") {
+	if got := EvaluateChecks(t.Context(), readerOf(t, nil, many...), poolWith(check)); len(got) != 1 || got[0].Reason != v1alpha1.ReasonHealthCheckInvalid || !strings.Contains(got[0].Message, "more than 500 objects") {
 		t.Errorf("%+v", got)
 	}
-	if got := evaluateChecks(t.Context(), readerOf(t, nil, many[1:]...), poolWith(check)); len(got) != 0 {
+	if got := EvaluateChecks(t.Context(), readerOf(t, nil, many[1:]...), poolWith(check)); len(got) != 0 {
 		t.Errorf("%+v", got)
 	}
 }

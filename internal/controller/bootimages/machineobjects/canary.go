@@ -32,7 +32,7 @@ func (f *Inventory) Observe(c *bootimage.Canary, manager *unstructured.Unstructu
 		if c.Failed == "" {
 			c.Failed = terminalFailure(m.Object)
 		}
-		c.ReadySince, c.Installed = m.ReadySince, m.Installed
+		c.ReadySince, c.Installed, c.Node = m.ReadySince, m.Installed, m.Node
 	}
 }
 

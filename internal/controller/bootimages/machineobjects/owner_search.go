@@ -15,6 +15,8 @@ import (
 type Inventory struct {
 	Machines []Machine
 	Refusals []Refusal
+	// labels of nodes, by name.
+	labels map[string]map[string]string
 	// Unread is why not all machines are known, empty if they are. Then only node
 	// selectors tell the source of a node.
 	Unread string
@@ -22,7 +24,10 @@ type Inventory struct {
 
 // FindMachines finds the source of each machine, its node, and whether it was refused.
 func FindMachines(ctx context.Context, c client.Client, k *Kinds, table *machinekinds.Table, groups []string, nodes []Node) (*Inventory, error) {
-	f := &Inventory{}
+	f := &Inventory{labels: map[string]map[string]string{}}
+	for _, n := range nodes {
+		f.labels[n.Name] = n.Labels
+	}
 	var err error
 	if f.Machines, err = ListMachines(ctx, k, table, groups, nodes); err != nil {
 		f.Unread = "the nodes of machines are unknown: " + err.Error() + "; apply the access rules for boot images again"

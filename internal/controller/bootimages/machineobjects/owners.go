@@ -29,6 +29,7 @@ type Node struct {
 	// that it was installed from, if its agent reports one.
 	ReadySince time.Time
 	Installed  string
+	Labels     map[string]string
 }
 
 // Machine is one machine.
