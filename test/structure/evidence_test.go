@@ -31,6 +31,14 @@ var shown = []struct {
 	{"internal/controller/testdata/results/takeover.json", "the leading controller killed while a node moves (simulated agents)", func(v value) string {
 		return fmt.Sprintf("the next node began after %.0f s, with a lease of %v s", v.get("nextNodeSeconds"), v.get("leaseSeconds"))
 	}},
+	{"internal/controller/testdata/results/registries.json", "image tracks on two real registries with tokens: 150 pages, other logins, a lagging mirror, forged and replayed proofs", func(v value) string {
+		var out []string
+		for _, r := range v.get("registries").([]any) {
+			r := value(r.(map[string]any))
+			out = append(out, fmt.Sprintf("%v: %v tags in %v pages, %d verdicts", text(r.get("program")), r.get("tags"), r.get("pages"), len(r.get("verdicts").([]any))))
+		}
+		return strings.Join(out, "; ")
+	}},
 	{"test/e2e/results/drill.json", "a whole cluster without power and network, stores wiped", func(v value) string { return fmt.Sprintf("all nodes Ready after %.0f s", v.get("readySeconds")) }},
 	{"test/e2e/results/lookalike-hold-k3s.json", "three nodes of a look-alike of k3s: detect, load, pin, repair, restart", steps},
 	{"test/e2e/results/lookalike-hold-rke2.json", "the same on a look-alike of RKE2", steps},
