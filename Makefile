@@ -134,7 +134,7 @@ mutate: ## What the tests of the pure packages do not notice: every mutant of th
 bench: deps build ## Benchmarks against peers and limits; results go to bench/results
 	mkdir -p bench/results
 	set -o pipefail; $(GO) test -run '^$$' -bench . -benchtime 5x ./bench/... | tee bin/bench.txt
-	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results $(GO) test -count 1 -run 'TestSize$$' ./bench
+	REFIT_BENCH_RESULTS=$(CURDIR)/bench/results $(GO) test -count 1 -run 'TestSize$$|TestReceipts$$' ./bench
 	{ echo "commit $$(git describe --always --abbrev=40 --dirty)"; cat bin/bench.txt; } > bench/results/bench.txt
 
 .PHONY: bench-site
