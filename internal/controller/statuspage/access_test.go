@@ -151,7 +151,7 @@ func TestAccess(t *testing.T) {
 		"a viewer, token as password":   {viewer, true, 200, 200, ""},
 		"a wrong password of a browser": {"x", true, 401, 401, "does not know this token"},
 	} {
-		for path, want := range map[string]int{"/": tc.status, "/api/status": tc.status, "/technician": tc.technician} {
+		for path, want := range map[string]int{"/": tc.status, "/api/status": tc.status, "/receipt": tc.status, "/technician": tc.technician} {
 			for range 2 { // the second answer is the remembered one
 				code, body := s.get(path, tc.token, tc.basic)
 				if code != want {
@@ -171,8 +171,35 @@ func TestAccess(t *testing.T) {
 	if code, _ := s.get("/events", technician, false); code != http.StatusForbidden {
 		t.Errorf("a technician follows all events: %d", code)
 	}
+	s.checkReceipt(viewer)
 	if code, body := s.get("/style.css", "", false); code != http.StatusOK || !strings.Contains(body, "--bg") {
 		t.Errorf("style sheet: %d", code)
+	}
+}
+
+// checkReceipt: with the rights of an installed controller the page names the cluster and the update.
+func (s *site) checkReceipt(viewer string) {
+	s.t.Helper()
+	ctx := context.Background()
+	u := &v1alpha1.ClusterUpdate{ObjectMeta: metav1.ObjectMeta{Name: "release"}, Spec: v1alpha1.ClusterUpdateSpec{Bundle: "sha256:" + strings.Repeat("a", 64)}}
+	if err := s.admin.Create(ctx, u); err != nil {
+		s.t.Fatal(err)
+	}
+	u.Status.Phase, u.Status.Version = v1alpha1.PhaseDone, "1.36.3"
+	controller := connect(s.t, apitest.As(s.cfg, apitest.ControllerUser, "system:serviceaccounts", "system:serviceaccounts:refit-system"))
+	if err := controller.Status().Update(ctx, u); err != nil {
+		s.t.Fatal(err)
+	}
+	var cluster corev1.Namespace
+	if err := s.admin.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &cluster); err != nil {
+		s.t.Fatal(err)
+	}
+	time.Sleep(1100 * time.Millisecond) // a page counts for a second
+	code, body := s.get("/receipt", viewer, false)
+	for _, want := range []string{"<svg", "\ncluster " + string(cluster.UID) + "\n", "\nupdate release\n", "\nphase Done\n"} {
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			s.t.Errorf("/receipt: %d, no %q in %.3000s", code, want, body)
+		}
 	}
 }
 

@@ -59,16 +59,23 @@ func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request) {
 	s.write(w, r, "application/json", writeStatusJSON)
 }
 
-// write answers with all or with an error, never with a part of a page.
+// write answers with a view of the state.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, kind string, render func(io.Writer, *state) error) {
+	s.answer(w, r, kind, func(ctx context.Context, b io.Writer) error {
+		st, err := s.snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		return render(b, st)
+	})
+}
+
+// answer writes all or an error, never a part of a page.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, kind string, render func(context.Context, io.Writer) error) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
 	defer cancel()
 	var b bytes.Buffer
-	st, err := s.snapshot(ctx)
-	if err == nil {
-		err = render(&b, st)
-	}
-	if err != nil {
+	if err := render(ctx, &b); err != nil {
 		s.log.Error(err, "failed to answer a browser", "path", r.URL.Path)
 		http.Error(w, "the state of the cluster cannot be read now: try again; the nodes continue by themselves", http.StatusServiceUnavailable)
 		return

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
@@ -37,7 +38,9 @@ type objects struct {
 	pools   []v1alpha1.UpdatePool
 	tracks  []v1alpha1.ImageTrack
 	sources []v1alpha1.MachineSource
-	err     error
+	// ids are the uids of namespaces.
+	ids map[string]string
+	err error
 }
 
 func (o *objects) List(_ context.Context, l client.ObjectList, _ ...client.ListOption) error {
@@ -62,7 +65,11 @@ func (o *objects) List(_ context.Context, l client.ObjectList, _ ...client.ListO
 	return o.err
 }
 
-func (o *objects) Get(_ context.Context, k client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+func (o *objects) Get(_ context.Context, k client.ObjectKey, to client.Object, _ ...client.GetOption) error {
+	if ns, ok := to.(*corev1.Namespace); ok && o.ids[k.Name] != "" {
+		ns.UID = types.UID(o.ids[k.Name])
+		return nil
+	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "contents"}, k.Name)
 }
 

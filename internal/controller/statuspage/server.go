@@ -66,8 +66,11 @@ type Server struct {
 	reader  client.Reader
 	access  *access
 	log     logr.Logger
-	plans   planCache
-	streams chan struct{}
+	// direct reads objects that are not worth a cache.
+	direct   client.Reader
+	plans    planCache
+	receipts receiptCache
+	streams  chan struct{}
 	// interval between two looks for a change while a stream is open.
 	interval time.Duration
 
@@ -77,7 +80,9 @@ type Server struct {
 
 // Setup adds the server to a manager.
 func Setup(mgr ctrl.Manager, o Options) error {
-	return mgr.Add(New(mgr.GetClient(), mgr.GetLogger().WithName("status-page"), o))
+	s := New(mgr.GetClient(), mgr.GetLogger().WithName("status-page"), o)
+	s.direct = mgr.GetAPIReader()
+	return mgr.Add(s)
 }
 
 // Limits of the server.
@@ -98,7 +103,7 @@ func New(c client.Client, log logr.Logger, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Server{options: o, reader: c, access: newAccess(c, o.Now, "one of the ClusterRoles refit-status-viewer and refit-status-technician"), log: log, streams: make(chan struct{}, maxStreams), interval: streamInterval}
+	return &Server{options: o, reader: c, direct: c, access: newAccess(c, o.Now, "one of the ClusterRoles refit-status-viewer and refit-status-technician"), log: log, streams: make(chan struct{}, maxStreams), interval: streamInterval}
 }
 
 // NeedLeaderElection is false: any replica serves.
@@ -160,6 +165,7 @@ func (s *Server) Handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("GET /{$}", s.guard(PathStatus, s.writePage))
+	mux.HandleFunc("GET /receipt", s.guard(PathStatus, s.writeReceipt))
 	mux.HandleFunc("GET /api/status", s.guard(PathStatus, s.writeJSON))
 	mux.HandleFunc("GET /events", s.guard(PathStatus, s.stream(statusEvent)))
 	mux.HandleFunc("GET /technician", s.guard(PathTechnician, s.writeTechnician))
