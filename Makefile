@@ -61,8 +61,8 @@ release: release-deps ## Build and pack a release into dist/: VERSION=1.2.3 KEY=
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release --version $(VERSION) --binaries bin/release --output dist $(if $(KEY),--key $(KEY))
 
 .PHONY: docs
-docs: ## Build the documentation as web pages into dist/docs: search works from the directory, without a server
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release site --version $(VERSION) --output dist/docs
+docs: ## Build the documentation as web pages into dist/docs/VERSION, and list the versions in dist/docs; search works from the directory, without a server
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(GO) run ./build/release site --version $(VERSION) --output dist/docs/$(VERSION)
 
 .PHONY: release-check
 release-check: release ## Build the release again, from a fresh clone with an empty build cache, and compare all bytes; some twenty minutes

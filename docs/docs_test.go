@@ -63,7 +63,7 @@ func checkText(t *testing.T, pages []Page, p *Page) {
 }
 
 const sample = "# A page\n\nSome **text** with a [link](other.md#part) and\n`code`.\n- one item\n  goes on\n- [two](https://example.com/x.md)\n\n## Part\n" +
-	"```sh\nrun this   --as it is\n```\n| a | b |\n| --- | --- |\n| `x \\| y` | short |\n\n| what | why |\n| --- | --- |\n| first | a cell that is much too long for a column next to another |\n"
+	"```sh\nrun this   --as it is\n```\n| a | b |\n| --- | --- |\n| `x \\| y` | short |\n\n| what | why |\n| --- | --- |\n| first | a cell that is much too long for a column next to another |\n<!-- for a test -->\n"
 
 func TestText(t *testing.T) {
 	t.Parallel()

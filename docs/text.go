@@ -40,6 +40,7 @@ func (w *writer) line(line string) {
 		w.code = !w.code
 	case w.code:
 		w.out.WriteString(strings.TrimRight("    "+line, " ") + "\n")
+	case strings.HasPrefix(trimmed, "<!--") && strings.HasSuffix(trimmed, "-->"): // for tests and for the web pages
 	case strings.HasPrefix(trimmed, "|"):
 		w.flushProse()
 		w.row(w.topics(trimmed))

@@ -40,7 +40,7 @@ func command() *cobra.Command {
 	for _, name := range []string{"version", "binaries"} {
 		_ = c.MarkFlagRequired(name)
 	}
-	c.AddCommand(siteCommand())
+	c.AddCommand(siteCommand(), versionsCommand())
 	return c
 }
 

@@ -23,21 +23,26 @@ import (
 // site is the documentation as web pages: readable from a directory, without a server.
 type site struct{ version, output string }
 
-const (
-	repository = "https://github.com/refit-dev/refit/blob"
-)
+const repository = "https://github.com/refit-dev/refit/blob"
 
 // siteCommand builds the pages alone.
 func siteCommand() *cobra.Command {
 	s := &site{}
 	c := &cobra.Command{
-		Use: "site --version VERSION --output DIR", Short: "Build the documentation as web pages",
+		Use: "site --version VERSION --output DIR", Short: "Build the documentation of a version as web pages",
 		Args: cobra.NoArgs, SilenceUsage: true,
-		RunE: func(*cobra.Command, []string) error { return s.build() },
+		RunE: func(*cobra.Command, []string) error {
+			if err := s.build(); err != nil {
+				return err
+			}
+			_, err := listVersions(filepath.Dir(s.output))
+			return err
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&s.version, "version", "", "version that the pages are for, without a v")
-	f.StringVar(&s.output, "output", "dist/docs", "directory to make; it is replaced")
+	f.StringVar(&s.output, "output", "", "directory to make, next to those of other versions; it is replaced")
+	_ = c.MarkFlagRequired("output")
 	_ = c.MarkFlagRequired("version")
 	return c
 }
@@ -82,11 +87,14 @@ plugins: [search]
 extra_css: [tables.css]
 nav:
 - README.md
+- Other versions: versions.md
 %s`
 
 // tables.css: the theme's tables have no padding, and do not break lines.
 const tables = `.rst-content table th, .rst-content table td { padding: .35em .6em; vertical-align: top; white-space: normal; }
 .rst-content table { margin-bottom: 1.5em; }
+iframe.sample { display: block; width: 100%; height: 34rem; margin-bottom: 1.5em; border: 1px solid #dde3ea; }
+iframe.small { height: 24rem; }
 `
 
 // navigation lists all pages.
@@ -116,19 +124,10 @@ func (s *site) build() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := s.copyPages(filepath.Join(dir, "docs")); err != nil {
-		return err
-	}
-	nav, err := navigation()
-	if err != nil {
+	if err := s.writeSources(dir); err != nil {
 		return err
 	}
 	config := filepath.Join(dir, "mkdocs.yml")
-	err = errors.Join(os.WriteFile(config, fmt.Appendf(nil, configuration, s.version, nav), 0o644),
-		os.WriteFile(filepath.Join(dir, "docs", "tables.css"), []byte(tables), 0o644))
-	if err != nil {
-		return err
-	}
 	if out, err := exec.Command(program, "build", "--quiet", "--strict", "--config-file", config).CombinedOutput(); err != nil {
 		return fmt.Errorf("mkdocs: %w: %s", err, out)
 	}
@@ -136,10 +135,39 @@ func (s *site) build() error {
 	if err := replaceScripts(pages); err != nil {
 		return fmt.Errorf("scripts of the pages: %w", err)
 	}
+	if err := s.writeVersion(pages); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(s.output); err != nil {
 		return err
 	}
 	return os.CopyFS(s.output, os.DirFS(pages))
+}
+
+// writeSources writes what MkDocs reads.
+func (s *site) writeSources(dir string) error {
+	sources := filepath.Join(dir, "docs")
+	nav, err := navigation()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.copyPages(sources), writeSamples(filepath.Join(sources, samplesDir)),
+		os.WriteFile(filepath.Join(dir, "mkdocs.yml"), fmt.Appendf(nil, configuration, s.version, nav), 0o644),
+		os.WriteFile(filepath.Join(sources, "tables.css"), []byte(tables), 0o644),
+		os.WriteFile(filepath.Join(sources, "versions.md"), fmt.Appendf(nil, versionsText, s.version), 0o644))
+}
+
+// writeVersion makes the pages those of a version, which lists itself alone until others are next to it.
+func (s *site) writeVersion(pages string) error {
+	text, err := json.Marshal(map[string]string{"version": s.version})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(pages, versionFile), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	_, err = listVersions(filepath.Dir(pages))
+	return err
 }
 
 //go:embed site.js
@@ -171,6 +199,9 @@ func replaceScripts(dir string) error {
 		return err
 	}
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if d != nil && d.Name() == samplesDir {
+			return fs.SkipDir // they have no script, and need none
+		}
 		if err != nil || d.IsDir() || filepath.Ext(p) != ".html" {
 			return err
 		}
@@ -198,7 +229,9 @@ func (s *site) copyPages(to string) error {
 			return err
 		}
 		if strings.HasSuffix(p, ".md") {
-			text = []byte(s.page(p, string(text)))
+			if text, err = s.pageWithPictures(p, string(text)); err != nil {
+				return err
+			}
 		}
 		out := filepath.Join(to, filepath.FromSlash(p))
 		if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
@@ -214,6 +247,16 @@ var (
 	item    = regexp.MustCompile(`^(- |\d+\. |\|)`)
 	marks   = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
+
+// pageWithPictures is a page with the samples of the status page where it has their mark.
+func (s *site) pageWithPictures(name, text string) ([]byte, error) {
+	text = s.page(name, text)
+	if !strings.Contains(text, picturesMark) {
+		return []byte(text), nil
+	}
+	frames, err := pictures(strings.Repeat("../", strings.Count(name, "/")))
+	return []byte(strings.Replace(text, picturesMark, frames, 1)), err
+}
 
 // page rewrites a page from GitHub's Markdown into that of MkDocs. Headings keep GitHub's anchors, and
 // an empty line comes before lists and tables. Links to files that are no pages lead to the repository.
@@ -250,6 +293,9 @@ func (s *site) rewrite(page, line string, seen map[string]int) string {
 		to := path.Join("docs", path.Dir(page), m[1])
 		if strings.HasPrefix(to, "docs/") && path.Ext(to) != "" {
 			return l
+		}
+		if path.Dir(to) == samplesFrom {
+			return "](" + strings.Repeat("../", strings.Count(page, "/")) + path.Join(samplesDir, path.Base(to)) + ")"
 		}
 		return "](" + repository + "/v" + s.version + "/" + to + m[2] + ")"
 	})
