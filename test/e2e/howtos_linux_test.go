@@ -250,7 +250,7 @@ func (h *howTos) installs(t *testing.T, device, digest string) {
 	t.Helper()
 	hosts := []string{"cp1:/dev/sdb,worker1,worker2", `n1,n2:` + device + `,n3 --rsh "` + h.s.Rsh() + `"`}
 	h.types(t, "install.md", 1, hosts...)
-	if said := h.types(t, "install.md", 2); !strings.Contains(said, "of areas that are left out") {
+	if said := h.types(t, "install.md", 3); !strings.Contains(said, "of areas that are left out") {
 		t.Errorf("no area was left out: %s", said)
 	}
 	h.types(t, "update-from-a-stick.md", 13, "n1,n2:/dev/sdX,n3", hosts[1])

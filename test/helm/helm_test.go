@@ -1,8 +1,11 @@
 package helm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +30,9 @@ import (
 
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/areas"
+	"github.com/refit-dev/refit/internal/cli"
 	"github.com/refit-dev/refit/internal/controller/apitest"
+	"github.com/refit-dev/refit/internal/oci"
 )
 
 const (
@@ -99,6 +104,50 @@ func (s *site) current() *chart.Chart {
 	c := s.load(filepath.Join("..", "..", "charts", "refit"))
 	c.Metadata.Version, c.Metadata.AppVersion = "99.0.0", "99.0.0"
 	return c
+}
+
+// fromBundle is this version's chart as a site gets it: packed, carried in a bundle with refit's
+// image, and taken out again.
+func (s *site) fromBundle() *chart.Chart {
+	s.Helper()
+	dir := s.TempDir()
+	packed, err := chartutil.Save(s.current(), dir)
+	if err != nil {
+		s.Fatal(err)
+	}
+	programs := filepath.Join(dir, "programs")
+	if err := os.Mkdir(programs, 0o755); err != nil {
+		s.Fatal(err)
+	}
+	for _, name := range oci.SelfImage.Programs {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte(name), 0o755); err != nil {
+			s.Fatal(err)
+		}
+	}
+	layout, file, out := filepath.Join(dir, "image"), filepath.Join(dir, "release.bundle"), filepath.Join(dir, "taken-out.tgz")
+	if _, _, err := oci.SelfImage.Write(programs, layout, "99.0.0"); err != nil {
+		s.Fatal(err)
+	}
+	s.refit("bundle", "create", "--unsigned", "--output", file, "oci:"+layout, "payload:refit-chart="+packed)
+	said := s.refit("bundle", "extract", file, "refit-chart", "--output", out)
+	if want := "helm install refit " + out + " --namespace kube-system"; !strings.Contains(said, want) {
+		s.Errorf("refit bundle extract does not say %q: %s", want, said)
+	}
+	return s.load(out)
+}
+
+// refit runs a command of refit that must succeed, and returns what it says to people.
+func (s *site) refit(args ...string) string {
+	s.Helper()
+	var said bytes.Buffer
+	c := cli.New("refit")
+	c.SetArgs(args)
+	c.SetOut(io.Discard)
+	c.SetErr(&said)
+	if err := c.ExecuteContext(s.Context()); err != nil {
+		s.Fatalf("refit %v: %v\n%s", args, err, said.String())
+	}
+	return said.String()
 }
 
 func (s *site) previous() *chart.Chart {
@@ -307,8 +356,8 @@ func TestUpgradeFromPreviousChart(t *testing.T) {
 	s.expect("helm uninstall", nil, append(serversOwn[:2:2], "Secret refit-system/refit-controller-key", "Role refit-nodes/refit:node:", "RoleBinding refit-nodes/refit:node:")...)
 }
 
-// The chart installs what `refit install` does, an upgrade removes the areas that are switched off,
-// and the uninstall leaves nothing.
+// The chart of a bundle installs what `refit install` does, an upgrade removes the areas that are
+// switched off, and the uninstall leaves nothing.
 func TestInstallAndUninstall(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -316,7 +365,7 @@ func TestInstallAndUninstall(t *testing.T) {
 		t.Fatalf("a value that the chart does not know: %v", err)
 	}
 	values := map[string]any{"image": map[string]any{"repository": image}}
-	if err := s.install(s.current(), values); err != nil {
+	if err := s.install(s.fromBundle(), values); err != nil {
 		t.Fatalf("helm install: %v", err)
 	}
 	s.expect("helm install", s.static(), serversOwn...)

@@ -32,7 +32,7 @@ SOURCE is one of
   list:FILE                   image references or sources, one per line, # begins a comment
   bundle:FILE                 everything of another bundle
   payload:NAME[@VERSION]=FILE a file for the nodes: kubelet, kubeadm, kubectl, refit-agent, refit, containerd, runc, cni-plugins (a tar),
-                              k3s, rke2, k0s, file.NAME for a NodeConfig, or your own
+                              refit-chart (refit-VERSION.tgz of the release; nodes do not store it), k3s, rke2, k0s, file.NAME for a NodeConfig, or your own
   tracks:[FILE]               approved images of the cluster's ImageTracks, or of a file (kubectl get imagetracks -o yaml)
   os-image:NAME               the images of an OSImage of the cluster for its pools, or the image of an OSBuild
   kubernetes:VERSION          an official release for kubeadm clusters: the images of kubeadm's own list (CoreDNS, etcd and pause too),

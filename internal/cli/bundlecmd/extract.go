@@ -15,6 +15,7 @@ import (
 
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/explain"
+	"github.com/refit-dev/refit/internal/oci"
 	"github.com/refit-dev/refit/internal/pipeline/bundle"
 )
 
@@ -22,12 +23,13 @@ func newExtract() *cobra.Command {
 	var out, platform string
 	c := &cobra.Command{
 		Use: "extract FILE PAYLOAD --output OUT", Short: "Extract one payload from a bundle, verified by its digest",
-		Long: `Extract a payload (a boot image, a program, manifests; refit bundle inspect lists them) from a bundle file or device.
+		Long: `Extract a payload (a boot image, a program, refit's Helm chart, manifests; refit bundle inspect lists them) from a bundle file or device.
 The command verifies every byte against the bundle's header and leaves no file if one differs. It does not verify the
 bundle itself: use refit bundle verify.
 ` + mediaHelp,
-		Example: "  refit bundle extract k8s.bundle boot-image.vsphere.amd64.ova --output rhcos.ova",
-		Args:    console.Args(cobra.ExactArgs(2)),
+		Example: "  refit bundle extract k8s.bundle boot-image.vsphere.amd64.ova --output rhcos.ova\n" +
+			"  refit bundle extract k8s.bundle refit-chart --output refit-1.2.3.tgz",
+		Args: console.Args(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, a []string) error {
 			if out == "" {
 				return console.UsageErrorf("--output OUT is missing: name the file to write")
@@ -58,7 +60,21 @@ func extract(c *cobra.Command, path, name, platform, out string) error {
 		return withExitCode(fmt.Errorf("%s: payload %s: %w", path, name, err))
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s of %s %s, %s\n", out, p.Name, h.Metadata.Name, h.Metadata.Version, explain.Bytes(p.Size))
+	if p.Name == bundle.PayloadRefitChart {
+		fmt.Fprintf(c.ErrOrStderr(), "next: helm install refit %s --namespace kube-system%s\n", out, chartValues(h))
+	}
 	return printf(c, "%s\n", p.Digest)
+}
+
+// chartValues are the values with which refit's chart starts the image of a bundle.
+func chartValues(h *bundle.Header) string {
+	for i := range h.Metadata.Images {
+		image := &h.Metadata.Images[i]
+		if repository := oci.Repository(image.Name); image.Group == bundle.GroupRefit && repository != oci.SelfImage.Repository {
+			return " --set image.repository=" + repository
+		}
+	}
+	return ""
 }
 
 // payloadOf a bundle; one of several platforms must be named.

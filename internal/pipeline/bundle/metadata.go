@@ -22,6 +22,7 @@ const (
 	PayloadKubectl    = "kubectl"
 	PayloadRefitAgent = "refit-agent"
 	PayloadRefit      = "refit"
+	PayloadRefitChart = "refit-chart" // refit's Helm chart, packed; people take it out, nodes do not store it
 	PayloadCNIPlugins = "cni-plugins" // a tar of network plugins
 	PayloadResources  = "resources"   // manifests that the controller applies
 	PayloadBootImages = "boot-images" // the stream of boot images that the release wants

@@ -42,6 +42,9 @@ func Create(ctx context.Context, out string, o Options, progress func(done, tota
 	if err != nil {
 		return nil, err
 	}
+	if err := checkChart(&p.meta, o.Warn); err != nil {
+		return nil, err
+	}
 	if o.Accept != nil {
 		if err := o.Accept(&p.meta); err != nil {
 			return nil, err

@@ -62,6 +62,11 @@ func (p *payloadRoot) readFile(path string) error {
 	if p.name == bundle.PayloadCNIPlugins {
 		p.platform = pluginsPlatform(f, p.size)
 	}
+	if p.name == bundle.PayloadRefitChart {
+		if p.version, err = chartVersion(f, p.size); err != nil {
+			return inputf("payload %s: %s: %w", p.name, path, err)
+		}
+	}
 	if p.version == "" {
 		p.version = goVersion(f)
 	}
