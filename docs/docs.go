@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// Files are the pages and their pictures.
+// Files are the pages, their pictures, and the recording of the demo.
 //
-//go:embed *.md */*.md images/*.svg
+//go:embed *.md */*.md images/*.svg tutorial/*.cast
 var Files embed.FS
 
 // Section is a directory of pages.

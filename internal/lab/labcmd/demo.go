@@ -19,7 +19,7 @@ import (
 
 type demoFlags struct {
 	name, from, to, result string
-	controlPlane           string
+	controlPlane, cast     string
 	nodes, controlPlanes   int
 	keep                   bool
 }
@@ -47,6 +47,7 @@ Exit codes: 0 everything was as promised, 5 something was not (the result says w
 	fl.IntVar(&f.controlPlanes, "control-planes", 1, "how many of them run the control plane")
 	fl.StringVar(&f.controlPlane, "control-plane", "", "how the control plane is replaced, as spec.controlPlane of an UpdatePool: Together or Kubeadm (default: no pool)")
 	fl.StringVar(&f.result, "result", "", "write what was measured to this file as JSON")
+	fl.StringVar(&f.cast, "cast", "", "record what is printed, with its times, to this file, for asciinema (asciicast v2)")
 	fl.BoolVar(&f.keep, "keep", false, "leave the lab running")
 	return c
 }
@@ -56,9 +57,13 @@ func demo(cmd *cobra.Command, f demoFlags) error {
 	if err := lab.Preflight(); err != nil {
 		return console.WithExit(console.ExitBlocked, err)
 	}
-	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, ControlPlane: v1alpha1.ControlPlaneMethod(f.controlPlane), MediumNode: fmt.Sprintf("n%d", min(2, f.nodes)), Out: cmd.ErrOrStderr()})
+	screen, end, err := recordTo(f.cast, cmd.ErrOrStderr(), fmt.Sprintf("refit-lab demo: %d nodes move from %s to %s", f.nodes, f.from, f.to))
 	if err != nil {
-		return console.WithExit(console.ExitBlocked, err)
+		return console.UsageError(err)
+	}
+	s, err := scenario.New(scenario.Options{Name: f.name, From: f.from, To: f.to, Nodes: f.nodes, ControlPlanes: f.controlPlanes, ControlPlane: v1alpha1.ControlPlaneMethod(f.controlPlane), MediumNode: fmt.Sprintf("n%d", min(2, f.nodes)), Out: screen})
+	if err != nil {
+		return console.WithExit(console.ExitBlocked, errors.Join(err, end()))
 	}
 	r, err := s.Play(ctx)
 	if err == nil {
@@ -69,6 +74,7 @@ func demo(cmd *cobra.Command, f demoFlags) error {
 		defer cancel()
 		err = errors.Join(err, s.Close(down))
 	}
+	err = errors.Join(err, end())
 	if err != nil {
 		r.OK = false
 		r.Problems = append(r.Problems, err.Error())
