@@ -39,18 +39,19 @@ func TestFromARegistry(t *testing.T) {
 	at, authority := serveTLS(t, s, registry.Addr)
 	b, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "release.tar", Version: strings.TrimPrefix(to, "v")})
 	must(t, err)
-	for _, args := range [][]string{
-		{"bundle", "push", b.Path, registry.Ref("site/bundles:" + to)},
-		{"approve", b.Path, "--registry", at + "/site/bundles:" + to, "--registry-ca", authority},
-	} {
-		if r, err := s.Run(ctx, args...); err != nil || r.Code != 0 {
-			t.Fatalf("refit %s: exit code %d, %v: %s", strings.Join(args, " "), r.Code, err, r.Stderr)
+	h := administrator(t, s)
+	must(t, os.Symlink(b.Path, filepath.Join(h.dir, "release.bundle")))
+	// The nodes reach the registry at another address, with an authority of its own.
+	const page, shown = "from-a-registry.md", "registry.example/site/bundles:v1.36.3"
+	h.types(t, page, 1, shown, registry.Ref("site/bundles:"+to))
+	said := h.types(t, page, 2, shown, at+"/site/bundles:"+to+" --registry-ca "+authority)
+	for _, word := range []string{"Start this update? [y/N]", "3 of 3 nodes are at 1.36.3"} {
+		if !strings.Contains(said, word) {
+			t.Errorf("the commands never printed %q", word)
 		}
 	}
-	digest, err := s.Prepare(ctx, b)
-	must(t, err)
-	startUpdate(t, s)
-	finished(t, s, b, digest)
+	h.compareTable(t)
+	finished(t, s, b, clusterUpdate(t, s).Status.PlanDigest)
 
 	type source struct {
 		Node         string `json:"node"`
