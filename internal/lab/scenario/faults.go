@@ -36,17 +36,25 @@ func (s *Scenario) Output(ctx context.Context, node string, argv ...string) (str
 	return out.String(), nil
 }
 
-// Fill takes a node's room until only leave bytes are free.
+// Fill takes a node's room until only leave bytes are free. Others may write meanwhile: it looks again then.
 func (s *Scenario) Fill(ctx context.Context, node string, leave int64) error {
-	out, err := s.Output(ctx, node, "stat", "-f", "-c", "%a %S", "/var/lib")
-	if err != nil {
-		return err
+	for tries := 5; ; tries-- {
+		out, err := s.Output(ctx, node, "stat", "-f", "-c", "%a %S", "/var/lib")
+		if err != nil {
+			return err
+		}
+		var blocks, size int64
+		if _, err := fmt.Sscan(out, &blocks, &size); err != nil {
+			return fmt.Errorf("node %s: stat says %q: %w", node, out, err)
+		}
+		err = s.Exec(ctx, node, "fallocate", "-l", strconv.FormatInt(blocks*size-leave, 10), fillFile)
+		if err == nil || tries == 1 || !strings.Contains(err.Error(), "No space left") {
+			return err
+		}
+		if err := s.Free(ctx, node); err != nil {
+			return err
+		}
 	}
-	var blocks, size int64
-	if _, err := fmt.Sscan(out, &blocks, &size); err != nil {
-		return fmt.Errorf("node %s: stat says %q: %w", node, out, err)
-	}
-	return s.Exec(ctx, node, "fallocate", "-l", strconv.FormatInt(blocks*size-leave, 10), fillFile)
 }
 
 // Free gives the room back.
