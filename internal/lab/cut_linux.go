@@ -48,8 +48,8 @@ func (l *Lab) CutPower(ctx context.Context, node string) error {
 	})
 }
 
-// trim makes holes of the blocks that the node's file system has freed: else each copy of its disk
-// has them, and the disks of a node that loses power often fill the machine. It flushes nothing.
+// trim makes holes of the blocks that the node's file system has freed, since a copy of the disk has
+// them too. The disks of a node that loses power often would fill the machine. It flushes nothing.
 // A node that does not answer loses power all the same.
 func (l *Lab) trim(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -132,7 +132,7 @@ const k0sLabel = "io.k0sproject.ocibundle-paths"
 
 // k0sUnpins copies an archive of the bundle's CoreDNS into the folder from which k0s imports
 // images while it runs, and removes it again. k0s removes its pin from the image's tag then,
-// whoever else wants it. refit has pinned all names of the image, so that the kubelet keeps it.
+// even if another program wants it. refit has pinned all names of the image, so that the kubelet keeps it.
 func k0sUnpins(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle, folder string) {
 	t.Helper()
 	ctx := t.Context()

@@ -137,7 +137,7 @@ func (f *family) label(name, pin string, from sources) error {
 	return err
 }
 
-// unpin removes the pin of each image whose archives are all gone, whoever else wants it.
+// unpin removes the pin of each image whose archives are all gone, even if another program wants it.
 func (f *family) unpin() error {
 	known, err := f.imported()
 	if err != nil {
