@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 //go:embed templates
@@ -278,7 +280,7 @@ func (l *Lab) waitAddons(ctx context.Context, say func(string, ...any)) error {
 		return err
 	}
 	return waitFor(ctx, "kube-proxy and CoreDNS", say, func(ctx context.Context) string {
-		if l.Config.Distribution != "" { // kube-proxy is no pod there
+		if d := l.Config.Distribution; d != "" && d != distribution.K0s { // kube-proxy is no pod there
 			return dnsMissing(ctx, client)
 		}
 		proxy, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "kube-proxy", metav1.GetOptions{})

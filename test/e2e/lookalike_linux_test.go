@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +37,7 @@ type heldNode struct {
 // TestLookAlikeHold runs on nodes of the lab's look-alikes of k3s, RKE2 and k0s: real kubelets and
 // containerd at the places of these distributions. The agents have no setting. They detect
 // the distribution, load and pin the images of a release, and load an image again that was
-// removed. A restart of the unit interrupts no container.
+// removed. A restart of the unit interrupts no container. An image that k0s unpins stays pinned.
 func TestLookAlikeHold(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("a lab of its own for each distribution: make e2e")
@@ -97,6 +99,9 @@ func holdOn(t *testing.T, s *scenario.Scenario, result map[string]*heldNode, hea
 		*healed = time.Since(removed).Seconds()
 		holdsAll(t, s, "n3", b)
 	})
+	if s.Distribution == distribution.K0s {
+		step(t, "an image stays pinned when k0s removes its own pin", func(t *testing.T) { k0sUnpins(t, s, "n2", b, row.Places.Images) })
+	}
 	step(t, "a restart of the unit keeps containers and pins", func(t *testing.T) {
 		for i, n := range s.Lab.Nodes() {
 			unit := row.Agents[0]
@@ -107,6 +112,10 @@ func holdOn(t *testing.T, s *scenario.Scenario, result map[string]*heldNode, hea
 			must(t, s.Exec(ctx, n, "systemctl", "restart", unit))
 			eventually(t, 2*time.Minute, n+" is Ready after the restart", func() (bool, string) {
 				_, ready, err := s.Kubelet(ctx, n)
+				if ready && err == nil {
+					// The unit of k0s does not wait for its parts, so the Node may be Ready from before.
+					err = runtimeAnswers(ctx, s, n)
+				}
 				return ready && err == nil, fmt.Sprint(ready, err)
 			})
 			if after := runningOn(t, s, n); after != before {
@@ -116,6 +125,57 @@ func holdOn(t *testing.T, s *scenario.Scenario, result map[string]*heldNode, hea
 		}
 	})
 	noRequestForARegistry(t, s)
+}
+
+// k0sLabel is on images that k0s imported from its folder.
+const k0sLabel = "io.k0sproject.ocibundle-paths"
+
+// k0sUnpins copies an archive of the bundle's CoreDNS into the folder from which k0s imports
+// images while it runs, and removes it again. k0s removes its pin from the image's tag then,
+// even if another program wants it. refit has pinned all names of the image, so that the kubelet keeps it.
+func k0sUnpins(t *testing.T, s *scenario.Scenario, node string, b scenario.Bundle, folder string) {
+	t.Helper()
+	ctx := t.Context()
+	labels := func() string {
+		out, err := s.Output(ctx, node, "sh", "-c", `k0s ctr -n k8s.io images list | grep "^$0 "`, dnsImage(b))
+		must(t, err)
+		return out
+	}
+	if l := labels(); strings.Contains(l, k0sLabel) {
+		t.Fatalf("k0s has imported it before: %s", l)
+	}
+	release, err := components.Release(ctx, to, func(line string) { t.Log(line) })
+	must(t, err)
+	archive := folder + "/bundle-coredns.tar"
+	for _, i := range release.OnEveryNode() {
+		if i.Name == dnsImage(b) {
+			f, err := os.Open(i.Archive)
+			must(t, err)
+			defer f.Close()
+			must(t, s.Lab.Exec(ctx, node, f, io.Discard, io.Discard, "sh", "-c", `cat > "$0"`, archive))
+		}
+	}
+	eventually(t, 2*time.Minute, "k0s imports and pins "+dnsImage(b), func() (bool, string) {
+		l := labels()
+		return strings.Contains(l, k0sLabel) && strings.Contains(l, archive), l
+	})
+	must(t, s.Exec(ctx, node, "rm", archive))
+	eventually(t, 2*time.Minute, "k0s removes its pin", func() (bool, string) {
+		l := labels()
+		return !strings.Contains(l, k0sLabel), l
+	})
+	holdsAll(t, s, node, b)
+}
+
+// runtimeAnswers asks a node's container runtime for its containers.
+func runtimeAnswers(ctx context.Context, s *scenario.Scenario, node string) error {
+	c, err := s.CRI(node)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Containers(ctx)
+	return err
 }
 
 // movedNode is what results/lookalike-update-*.json keeps of a move of a node.
@@ -221,7 +281,7 @@ func movedTo(t *testing.T, s *scenario.Scenario, n, to, before string) *movedNod
 	row, _ := distribution.ByName(s.Distribution)
 	program, err := s.Output(t.Context(), n, append([]string{s.Distribution}, row.VersionArgs...)...)
 	must(t, err)
-	if !strings.Contains(program, to+" ") {
+	if !slices.Contains(strings.Fields(program), to) {
 		t.Errorf("node %s has the program %s", n, program)
 	}
 	out, err := s.Output(t.Context(), n, "sh", "-c", "ls -d /var/lib/refit/rollback/*/etcd-snapshot/* 2>/dev/null | wc -l")

@@ -42,8 +42,10 @@ var shown = []struct {
 	{"test/e2e/results/drill.json", "a whole cluster without power and network, stores wiped", func(v value) string { return fmt.Sprintf("all nodes Ready after %.0f s", v.get("readySeconds")) }},
 	{"test/e2e/results/lookalike-hold-k3s.json", "three nodes of a look-alike of k3s: detect, load, pin, repair, restart", steps},
 	{"test/e2e/results/lookalike-hold-rke2.json", "the same on a look-alike of RKE2", steps},
+	{"test/e2e/results/lookalike-hold-k0s.json", "the same on a look-alike of k0s, which removes its own pin of an image", steps},
 	{"test/e2e/results/lookalike-update-k3s.json", "three nodes of a look-alike of k3s move to another build, then over a minor version", count("moves", "moves")},
 	{"test/e2e/results/lookalike-update-rke2.json", "the same on a look-alike of RKE2", count("moves", "moves")},
+	{"test/e2e/results/lookalike-update-k0s.json", "the same on a look-alike of k0s", count("moves", "moves")},
 	{"test/e2e/results/lookalike-documented.json", "a look-alike of k3s moves by the documented way, node by node", func(v value) string {
 		return count("containersWithoutImage", "containers without an image")(value(v.get("documentedWay").(map[string]any)))
 	}},

@@ -10,7 +10,7 @@ import (
 )
 
 // The look-alike is built outside of this module, so nothing else compiles it. It unpacks
-// its parts, executes them, and refuses a program without them.
+// its parts, executes them, and refuses a program without them. As k0s it prints its version alone.
 func TestLookAlikeUnpacksItsParts(t *testing.T) {
 	dir := t.TempDir()
 	source, err := fs.Sub(sources, "_lookalike")
@@ -52,6 +52,13 @@ func TestLookAlikeUnpacksItsParts(t *testing.T) {
 		if out := run(c.program, c.argument, "get"); !strings.Contains(out, c.want) {
 			t.Errorf("%s %s: %s", c.program, c.argument, out)
 		}
+	}
+	k0s := filepath.Join(dir, "k0s")
+	if out := run("go", "build", "-ldflags", "-X main.face=k0s -X main.version=v1.36.3+k0s.2", "-o", k0s, "."); out != "" {
+		t.Fatal(out)
+	}
+	if out := run(k0s, "version"); out != "v1.36.3+k0s.2\n" {
+		t.Errorf("k0s prints the version alone, the look-alike: %q", out)
 	}
 }
 

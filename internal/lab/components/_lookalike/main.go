@@ -7,12 +7,14 @@
 // server or agent, and it starts the parts. If one of them ends, all end, and systemd starts
 // the unit again. Containers live on over a restart, as with the real units.
 //
-// What it imitates: it imports images at its start only. The server applies add-ons from a
-// directory. Agents wait while their server is unavailable, and reach the API at a loopback
+// What it imitates: k3s and RKE2 import images at their start only. The server applies add-ons
+// from a directory. Agents wait while their server is unavailable, and reach the API at a loopback
 // address. Versions have a build. The server of k3s stores in SQLite through kine, unless
 // cluster-init is set.
 //
-// Of k0s it has the words controller and worker, and a kubelet that does not report the build.
+// Of k0s it has the words controller and worker, and a kubelet that does not report the build. As
+// the real one it imports again while it runs, pins what it imports, and removes these pins when
+// the archive is gone. kube-proxy is a DaemonSet.
 //
 // What differs: parts are processes of their own, also those that k3s has in one process
 // and RKE2 in static pods. Servers answer agents at port 9345 only. There is one server. The
@@ -73,6 +75,10 @@ func run(name string, args []string) error {
 	}
 	switch name {
 	case "--version":
+		if face == "k0s" { // the real one prints the version alone
+			fmt.Println(version)
+			return nil
+		}
 		fmt.Printf("%s version %s (look-alike of refit's lab)\n", face, version)
 		return nil
 	case "server", "agent":

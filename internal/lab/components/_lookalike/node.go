@@ -176,9 +176,15 @@ func (f *family) startNode(conf map[string]string, id identity, local string) er
 	}); err != nil {
 		return err
 	}
-	f.importImages(at.images)
+	if face == "k0s" {
+		f.keepImages()
+	} else {
+		f.importImages(at.images)
+	}
 	f.start("kubelet", append(at.kubeletFlags, "--kubeconfig="+at.kubeconfig, "--hostname-override="+conf["node-name"], "--node-ip="+conf["node-ip"])...)
-	f.start("kube-proxy", "--config="+at.proxyConfig)
+	if face != "k0s" {
+		f.start("kube-proxy", "--config="+at.proxyConfig)
+	}
 	return f.until("the kubelet", func() error {
 		resp, err := http.Get("http://127.0.0.1:10248/healthz")
 		if err != nil {

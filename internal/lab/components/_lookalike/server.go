@@ -188,6 +188,15 @@ func (f *family) applyAddons(node string) error {
 	if err := put(at.manifests+"/coredns.yaml", dns); err != nil {
 		return err
 	}
+	if face == "k0s" {
+		proxy, err := f.output("kubeadm", "init", "phase", "addon", "kube-proxy", "--print-manifest", "--config", at.kubeadm)
+		if err != nil {
+			return err
+		}
+		if err := put(at.manifests+"/kube-proxy.yaml", proxy); err != nil {
+			return err
+		}
+	}
 	return f.until("the add-ons", func() error {
 		_, err := f.output("kubectl", "apply", "--filename", at.manifests)
 		return err
@@ -270,4 +279,10 @@ kubernetesVersion: %s
 certificatesDir: %s
 networking: {podSubnet: %s, serviceSubnet: %s}
 apiServer: {certSANs: [127.0.0.1, localhost, kubernetes]}
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: iptables
+oomScoreAdj: 0
+conntrack: {maxPerCore: 0, min: 0}
 `
