@@ -111,7 +111,8 @@ func sample(text, moment string) string {
 // picturesMark is the line of a page of the documentation that becomes the samples in frames.
 const picturesMark = "<!-- pictures of the status page -->"
 
-// pictures are the samples in frames, which need no script. up leads from the page to the root.
+// pictures are the samples in frames, which run no script. A frame of another origin than its page
+// would get no style sheet from a directory. up leads from the page to the root.
 func pictures(up string) (string, error) {
 	names, err := sampleNames()
 	if err != nil {
@@ -128,7 +129,7 @@ func pictures(up string) (string, error) {
 			if m := headlines.FindSubmatch(text); m != nil {
 				title = html.UnescapeString(string(m[1]))
 			}
-			fmt.Fprintf(&b, "<iframe class=\"%s\" src=\"%s\" title=\"%s\" loading=\"lazy\" sandbox></iframe>\n",
+			fmt.Fprintf(&b, "<iframe class=\"%s\" src=\"%s\" title=\"%s\" loading=\"lazy\" sandbox=\"allow-same-origin\"></iframe>\n",
 				frameClass(n), path.Join(up, samplesDir, n+".html"), html.EscapeString(title))
 		}
 	}

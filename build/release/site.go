@@ -94,7 +94,7 @@ nav:
 const tables = `.rst-content table th, .rst-content table td { padding: .35em .6em; vertical-align: top; white-space: normal; }
 .rst-content table { margin-bottom: 1.5em; }
 iframe.sample { display: block; width: 100%; height: 34rem; margin-bottom: 1.5em; border: 1px solid #dde3ea; }
-iframe.small { height: 24rem; }
+iframe.small { height: 28rem; }
 `
 
 // navigation lists all pages.

@@ -94,7 +94,7 @@ func TestSite(t *testing.T) {
 		"reference/reasons.html":             `id="awaitingstart"`,
 		"explanation/threat-model.html":      "<h2",
 		"how-to/prepare-for-power-cuts.html": "<h1",
-		"how-to/status-page.html":            `<iframe class="sample" src="../samples/3-updating.html" title="Updating: 2 of 4 nodes - refit"`,
+		"how-to/status-page.html":            `<iframe class="sample" src="../samples/3-updating.html" title="Updating: 2 of 4 nodes - refit" loading="lazy" sandbox="allow-same-origin">`,
 		"samples/4-halted-technician.html":   `<main class="big bad">`,
 		"samples/5-done.html":                `href="5-done-technician.html"`,
 		"versions.html":                      "refit 1.2.3</a> (these pages)",
