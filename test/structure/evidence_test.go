@@ -105,6 +105,9 @@ var shown = []struct {
 		agent := value(v.get("refit-agent").(map[string]any))
 		return fmt.Sprintf("the agent has %.1f MB", agent.get("fileBytes").(float64)/1e6)
 	}},
+	{"bench/results/receipts.json", "receipts of 500 sites verified and added up", func(v value) string {
+		return fmt.Sprintf("%.2f s, the limit is %.0f s, %.1f of the time to read and verify them alone", v.get("bestSeconds"), v.get("limitSeconds"), v.get("ratio"))
+	}},
 	{"bench/results/idle.json", "an agent that holds a bundle and idles", func(v value) string {
 		idle := value(v.get("idle").(map[string]any))
 		return fmt.Sprintf("%.1f MiB resident, %.1f of them pages of the program", idle.get("residentKiB").(float64)/1024, idle.get("programKiB").(float64)/1024)
