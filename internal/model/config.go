@@ -245,6 +245,8 @@ const (
 	// FieldOSBootFallback lists what the host needs so that it returns by itself from an
 	// image that does not come up, with commas; ValueComplete if nothing is missing.
 	FieldOSBootFallback = "os/boot-fallback"
+	// FieldOSAgent is ValueCarried if the node keeps its agent over an OS image without one.
+	FieldOSAgent = "os/agent"
 	// FieldOSStock is what the node ran before refit booted its first image: repository@digest,
 	// or ValueNone, a colon and why no pool can boot it. FieldOSHistory lists what it has
 	// booted since: time, image and result, with semicolons, the newest last.
@@ -286,12 +288,13 @@ const (
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be
 // absent and is; a file as the booted image has it. ValueComplete is a host that needs nothing
-// more.
+// more, ValueCarried an agent that outlives the image that it is in.
 const (
 	ValueNone     = "none"
 	ValueAbsent   = "absent"
 	ValueAsImage  = "as the image has it"
 	ValueComplete = "complete"
+	ValueCarried  = "carried"
 )
 
 // DigestOf is sha256:<hex> of some bytes.

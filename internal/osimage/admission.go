@@ -56,6 +56,8 @@ const (
 	fixSkewNewer        = "update the control plane first, or give the pool an image with an older kubelet"
 	fixSkewOlder        = "give the pool an image with a newer kubelet"
 	fixAgent            = "put refit-agent and its unit into the image, or make /usr/local a link to ../var/usrlocal" + hostProvides
+	fixKeepAgent        = fixAgent + "; or update refit on these nodes, if bootc does not keep their deployments itself (composefs): agents of this version outlive such an image"
+	fixCarried          = "to update the agent with the image, put it and its unit into the image; refit install updates the copy"
 	fixUnit             = "put the unit into the image, for example by spec.units of a NodeConfig"
 	fixMasked           = "remove the link to /dev/null from the image"
 	fixExtension        = "give these nodes a pool without an OSImage, or build an extension for them (os-release(5): extension-release)"
@@ -86,6 +88,8 @@ type PoolFacts struct {
 	// BootFallback says of each node with libostree what it misses to return by itself from an
 	// image that does not come up.
 	BootFallback []NodeFallback
+	// LoseAgent are the nodes that did not say that their agent outlives an image without one.
+	LoseAgent []string
 	// NeedsFallback refuses the image for nodes that miss something, or have not said.
 	NeedsFallback bool
 }
@@ -293,8 +297,14 @@ func (a *admission) runtime() {
 }
 
 func (a *admission) agent() {
-	if a.f.Agent == "" && !a.f.LocalOutside && !a.f.provides(PartAgent) {
-		a.add(false, ReasonImageAgent, fixAgent, "the image has no %s, and its /usr/local is part of the image: nodes would lose the agent, and could not return by themselves", AgentProgram)
+	switch nodes := a.pool.LoseAgent; {
+	case a.f.Agent != "" || a.f.LocalOutside || a.f.provides(PartAgent):
+	case a.f.EtcTransient:
+		a.add(false, ReasonImageAgent, fixAgent, "the image has no %s, its /usr/local is part of the image, and its /etc is transient: nodes would lose the agent, and could not return by themselves", AgentProgram)
+	case len(nodes) > 0:
+		a.add(false, ReasonImageAgent, fixKeepAgent, "the image has no %s, and its /usr/local is part of the image: %s would lose the agent, and could not return by themselves (%s)", AgentProgram, text.Count(len(nodes), "node"), text.FirstOf(nodes, maxNodeNames, ", "))
+	default:
+		a.add(true, ReasonImageAgent, fixCarried, "the image has no %s, and its /usr/local is part of the image: nodes copy the agent that they run to /var before they boot it", AgentProgram)
 	}
 }
 

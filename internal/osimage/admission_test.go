@@ -127,12 +127,15 @@ func TestEachRule(t *testing.T) {
 		"k3s and a runtime": {func(f *ImageFacts, _ *PoolFacts) {
 			f.Supervised, f.Kubelet, f.Units = true, "usr/bin/k3s", []string{"k3s-agent.service", AgentUnit}
 		}, ""},
-		"no agent":                {func(f *ImageFacts, _ *PoolFacts) { f.Agent = "" }, ReasonImageAgent},
-		"no agent, local outside": {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.LocalOutside = "", true }, ""},
-		"no agent, provided":      {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.Provided = "", []string{PartAgent} }, ""},
-		"no unit of the kubelet":  {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"crio.service", AgentUnit} }, "warning " + ReasonUnit},
-		"no unit of the runtime":  {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"kubelet.service", AgentUnit} }, "warning " + ReasonUnit},
-		"no unit of the agent":    {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"kubelet.service", "crio.service"} }, "warning " + ReasonUnit},
+		"no agent":                       {func(f *ImageFacts, _ *PoolFacts) { f.Agent = "" }, "warning " + ReasonImageAgent},
+		"no agent, a node loses its own": {func(f *ImageFacts, p *PoolFacts) { f.Agent, p.LoseAgent = "", []string{"n2"} }, ReasonImageAgent},
+		"an agent, a node loses its own": {func(_ *ImageFacts, p *PoolFacts) { p.LoseAgent = []string{"n2"} }, ""},
+		"no agent, a transient /etc":     {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.EtcTransient = "", true }, ReasonImageAgent},
+		"no agent, local outside":        {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.LocalOutside = "", true }, ""},
+		"no agent, provided":             {func(f *ImageFacts, _ *PoolFacts) { f.Agent, f.Provided = "", []string{PartAgent} }, ""},
+		"no unit of the kubelet":         {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"crio.service", AgentUnit} }, "warning " + ReasonUnit},
+		"no unit of the runtime":         {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"kubelet.service", AgentUnit} }, "warning " + ReasonUnit},
+		"no unit of the agent":           {func(f *ImageFacts, _ *PoolFacts) { f.Units = []string{"kubelet.service", "crio.service"} }, "warning " + ReasonUnit},
 		"a transient /etc": {func(f *ImageFacts, _ *PoolFacts) {
 			f.EtcTransient, f.Units = true, []string{"kubelet.service", "crio.service"}
 		}, ReasonUnit},

@@ -141,3 +141,21 @@ func IsSupervisor(program string) bool {
 		return r.Supervised && slices.ContainsFunc(r.Programs, func(at string) bool { return strings.HasSuffix(at, "/"+program) })
 	})
 }
+
+// EtcTransient reports whether the text of a prepare-root.conf makes /etc transient: the host forgets
+// changes of it at each boot.
+func EtcTransient(conf string) bool {
+	section := ""
+	for line := range strings.Lines(conf) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+			continue
+		}
+		key, value, _ := strings.Cut(line, "=")
+		if section == "etc" && strings.TrimSpace(key) == "transient" && slices.Contains([]string{"true", "yes", "1"}, strings.TrimSpace(value)) {
+			return true
+		}
+	}
+	return false
+}

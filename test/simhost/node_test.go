@@ -19,6 +19,7 @@ import (
 	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
+	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/osdeploy"
 	"github.com/refit-dev/refit/internal/model"
@@ -59,6 +60,8 @@ type node struct {
 	// late is how long the machine has been waited for: every look is some seconds
 	// after the one before.
 	late time.Duration
+	// agent is the program that is kept over images without it; empty: none is.
+	agent string
 }
 
 // between is the time between two looks.
@@ -88,11 +91,14 @@ func onBoth(t *testing.T, do func(t *testing.T, n *node)) {
 }
 
 // newNode installs version 1 and boots it.
-func newNode(t testing.TB, kind string) *node {
+func newNode(t testing.TB, kind string) *node { t.Helper(); return newNodeOf(t, kind, nil) }
+
+// newNodeOf is newNode, with more files in the first image.
+func newNodeOf(t testing.TB, kind string, more Files) *node {
 	t.Helper()
 	Needs(t)
 	base := filepath.Join(t.TempDir(), "base")
-	Layout(t, Image(t, Base("1").With(Files{simhostKargs: "kargs = [\"first=1\"]\n"})), base)
+	Layout(t, Image(t, Base("1").With(more).With(Files{simhostKargs: "kargs = [\"first=1\"]\n"})), base)
 	h := New(t, base, []string{"root=/dev/sim", "local=1", "first=1"}, kinds[kind](t))
 	n := &node{Host: h, t: t, config: map[string]string{}, state: t.TempDir()}
 	h.Boot()
@@ -203,7 +209,11 @@ func (n *node) step(image string, kargs ...string) updaters.Task {
 
 // updater is that of an agent that was just started.
 func (n *node) updater() *osdeploy.Updater {
-	return osdeploy.New(hostOf{n}, filepath.Join(n.state, "os.json")).WithClock(func() time.Time { return time.Now().Add(n.late) })
+	u := osdeploy.New(hostOf{n}, filepath.Join(n.state, "os.json")).WithClock(func() time.Time { return time.Now().Add(n.late) })
+	if n.agent != "" {
+		u.WithAgent(install.Carrier{Root: n.Root(), Program: n.agent, Runner: n.Host})
+	}
+	return u
 }
 
 type call func(*osdeploy.Updater, context.Context, updaters.Task) (updaters.Result, error)

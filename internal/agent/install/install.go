@@ -46,7 +46,7 @@ func (p Places) Binary() string {
 	if usual := p.at(usualBinary); !isReadOnly(filepath.Dir(usual)) {
 		return usual
 	}
-	return p.at("/var/opt/refit/bin/refit-agent")
+	return p.at(carriedBinary)
 }
 
 // isReadOnly reports whether the file system of a directory, or of the one above that exists, cannot
@@ -166,29 +166,34 @@ func putBinary(o Options, r *Report) error {
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
+	changed, err := putProgram(self, o.Places.Binary(), o.Places.Root)
+	if changed {
+		r.Changed = append(r.Changed, o.Places.Binary())
+	}
+	return err
+}
+
+// putProgram copies the agent's program, with the label of its usual place.
+func putProgram(self, to, root string) (changed bool, err error) {
 	digest, err := fsutil.Digest(self)
 	if err != nil {
-		return fmt.Errorf("the agent's own program: %w", err)
+		return false, fmt.Errorf("the agent's own program: %w", err)
 	}
-	if have, err := fsutil.Digest(o.Places.Binary()); err == nil && have == digest {
-		return nil
+	if have, err := fsutil.Digest(to); err == nil && have == digest {
+		return false, fsutil.LabelAs(root, to, usualBinary)
 	}
 	f, err := os.Open(self)
 	if err != nil {
-		return fmt.Errorf("the agent's own program: %w", err)
+		return false, fmt.Errorf("the agent's own program: %w", err)
 	}
 	defer f.Close()
-	if err := os.MkdirAll(filepath.Dir(o.Places.Binary()), 0o755); err != nil {
-		return fmt.Errorf("the agent's binary: %w", err)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return false, fmt.Errorf("the agent's binary: %w", err)
 	}
-	if err := fsutil.Replace(o.Places.Binary(), f, digest, 0o755); err != nil {
-		return err
+	if err := fsutil.Replace(to, f, digest, 0o755); err != nil {
+		return false, err
 	}
-	if err := fsutil.LabelAs(o.Places.Root, o.Places.Binary(), usualBinary); err != nil {
-		return err
-	}
-	r.Changed = append(r.Changed, o.Places.Binary())
-	return nil
+	return true, fsutil.LabelAs(root, to, usualBinary)
 }
 
 // mergeConfig keeps what an administrator wrote. New values win, media are added, and a
@@ -327,9 +332,12 @@ func Uninstall(ctx context.Context, o Removal) error {
 // removeFiles removes what Install wrote: the kubelet's drop-in before the binary that it
 // calls.
 func removeFiles(p Places) error {
-	files := []string{p.Binary(), p.config(), agentconfig.LastValidPath(p.config()), p.at(statusreport.IssueFile), p.greenbootCheck()}
+	files := []string{p.Binary(), p.at(carriedBinary), p.config(), agentconfig.LastValidPath(p.config()), p.at(statusreport.IssueFile), p.greenbootCheck()}
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
+	}
+	for _, unit := range []string{Unit, Preflight} {
+		files = append(files, p.link(unit))
 	}
 	for _, f := range files {
 		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,12 +11,15 @@ import (
 type unitFile struct{ path, text string }
 
 // units in the order in which they are written: the kubelet's drop-in after the units it needs.
-func (p Places) units() []unitFile {
+func (p Places) units() []unitFile { return p.unitsOf(p.Binary()) }
+
+// unitsOf are the units that start a program.
+func (p Places) unitsOf(binary string) []unitFile {
 	return []unitFile{
-		{p.preflightUnit(), preflightText(p.Binary())},
-		{p.at("/etc/systemd/system/" + BootCheck), BootCheckText(p.Binary())},
-		{p.agentUnit(), agentText(p.Binary())},
-		{p.kubeletDropin(), kubeletDropinText(p.Binary())},
+		{p.preflightUnit(), preflightText(binary)},
+		{p.at("/etc/systemd/system/" + BootCheck), BootCheckText(binary)},
+		{p.agentUnit(), agentText(binary)},
+		{p.kubeletDropin(), kubeletDropinText(binary)},
 	}
 }
 

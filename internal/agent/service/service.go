@@ -22,6 +22,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/osdriver/flatten"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/agent/install"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/certificates"
 	"github.com/refit-dev/refit/internal/agent/updaters/engine"
@@ -109,7 +110,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	s := programs.NewSandbox(runtime, "")
 	k := kubelet.NewConfig(kubeletPart(h), "")
 	c := certificates.New(h)
-	o := osdeploy.New(oh, own("os.json")).WithPolicy(osdeploy.PolicyFile).WithBootCounter(&osdriver.BootCounter{Runner: osdriver.Command{}})
+	o := osdeploy.New(oh, own("os.json")).WithPolicy(osdeploy.PolicyFile).WithBootCounter(&osdriver.BootCounter{Runner: osdriver.Command{}}).WithAgent(install.Carrier{Runner: osdriver.Command{}})
 	list = []updaters.Updater{
 		kubeadm.NewControlPlane(h),
 		kubeadm.New(h),

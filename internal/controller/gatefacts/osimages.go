@@ -187,6 +187,9 @@ func addNode(f *osimage.PoolFacts, n *gate.Node) {
 	f.Kernels = addNew(f.Kernels, n.Host.Kernel)
 	if n.Host.Driver != driverSysext && n.Host.Driver != driverPackage { // those boot no other kernel
 		f.BootFallback = append(f.BootFallback, osimage.NodeFallback{Node: n.Name, Known: n.Host.BootFallbackKnown, Missing: n.Host.BootFallback})
+		if !n.Host.KeepsAgent {
+			f.LoseAgent = append(f.LoseAgent, n.Name)
+		}
 	}
 	if n.Host.Policy == model.SignaturePolicyRejects || n.Host.Policy == model.SignaturePolicyBypassed && f.Policy != model.SignaturePolicyRejects {
 		f.Policy = n.Host.Policy
@@ -227,6 +230,7 @@ func hostOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) gate.Host {
 	if nu != nil && nu.Status.Observed != nil {
 		fields := nu.Status.Observed.Fields
 		h.Driver, h.Policy = fields[model.FieldOSDriver], fields[model.FieldOSPolicy]
+		h.KeepsAgent = fields[model.FieldOSAgent] == model.ValueCarried
 		v := fields[model.FieldOSBootFallback]
 		if h.BootFallbackKnown = v != ""; v != "" && v != model.ValueComplete {
 			h.BootFallback = strings.Split(v, ",")

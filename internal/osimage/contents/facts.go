@@ -266,7 +266,7 @@ func scanRPM(in io.Reader) (string, error) {
 func (m merged) fill(f *osimage.ImageFacts) {
 	f.Kernels = m.kernels()
 	f.OS = osName(m.text("etc/os-release", "usr/lib/os-release"))
-	f.EtcTransient = isTransient(m.text("etc/ostree/prepare-root.conf", "usr/lib/ostree/prepare-root.conf"))
+	f.EtcTransient = osimage.EtcTransient(m.text("etc/ostree/prepare-root.conf", "usr/lib/ostree/prepare-root.conf"))
 	f.LocalOutside = m["usr/local"].kind == Symlink && strings.Contains(m["usr/local"].link, "var")
 	f.Kubelet = m.firstProgram(append([]string{"kubelet"}, slices.Sorted(maps.Keys(osimage.KubeletPrograms()))...))
 	f.Supervised = f.Kubelet != "" && osimage.IsSupervisor(path.Base(f.Kubelet))
@@ -379,20 +379,3 @@ func osName(text string) string {
 
 // maxOSName bytes of a name that is kept.
 const maxOSName = 128
-
-// isTransient reports whether prepare-root.conf makes /etc transient.
-func isTransient(conf string) bool {
-	section := ""
-	for line := range strings.Lines(conf) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") {
-			section = strings.Trim(line, "[]")
-			continue
-		}
-		key, value, _ := strings.Cut(line, "=")
-		if section == "etc" && strings.TrimSpace(key) == "transient" && slices.Contains([]string{"true", "yes", "1"}, strings.TrimSpace(value)) {
-			return true
-		}
-	}
-	return false
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -164,6 +165,22 @@ var ErrNoRollback = errors.New("this host has no earlier deployment to roll back
 
 // ErrUnsupported says that the host's OS cannot be moved as an image.
 var ErrUnsupported = errors.New("the OS of this host cannot be moved as an image")
+
+// ErrNoAgent says that refit's agent would not start in a deployment, and cannot be brought there.
+var ErrNoAgent = errors.New("refit's agent would not start with this image")
+
+// DeploymentDir is the tree of a deployment on a host, also of one that is only staged; "" if libostree
+// does not keep it as files.
+func DeploymentDir(root string, d *Deployment) string {
+	if d == nil || d.ID == "" || strings.ContainsAny(d.ID, "/*?[\\") {
+		return ""
+	}
+	found, err := filepath.Glob(filepath.Join("/", root, "ostree/deploy/*/deploy", d.ID))
+	if err != nil || len(found) != 1 {
+		return ""
+	}
+	return found[0]
+}
 
 // ToolError is a program of the host that failed.
 type ToolError struct {

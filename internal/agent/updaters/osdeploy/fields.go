@@ -74,6 +74,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 		out[FieldPrepared] = r.Prepared.Config
 	}
 	u.addBootFallback(out)
+	u.addCarried(out, now.status)
 	if v := u.policyAnswer(c.OS.Image); v != "" {
 		out[model.FieldOSPolicy] = v
 	}

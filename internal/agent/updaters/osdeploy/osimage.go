@@ -66,6 +66,8 @@ type Updater struct {
 	policy string
 	// counter makes the boot loader leave an image that does not come up; nil: nothing does.
 	counter *osdriver.BootCounter
+	// agent keeps the agent over images that do not have it; nil: nothing does.
+	agent AgentCarrier
 	// What this process of the agent did about one attempt in one direction: firstRequest
 	// and lastRequest are when it asked the machine to restart.
 	attempt                   string
@@ -244,6 +246,9 @@ func (u *Updater) advance(ctx context.Context, t updaters.Task) (updaters.Result
 	}
 	if r, err := u.stage(ctx, v); err != nil || r.Failed || r.Reason != "" {
 		return r, err
+	}
+	if err := u.carryAgent(ctx, v.driver, v.status.Next); err != nil {
+		return u.refuseStaged(ctx, v, err)
 	}
 	return u.activate(ctx, v)
 }

@@ -105,6 +105,9 @@ func (u *Updater) stageLocked(ctx context.Context, v *view) (id string, err erro
 	case !s.Next.Locked:
 		return "", v.driver.Discard(ctx)
 	}
+	if err := u.carryAgent(ctx, v.driver, s.Next); err != nil { // the step would drop it after the drain
+		return "", errors.Join(err, v.driver.Discard(ctx))
+	}
 	return s.Next.ID, nil
 }
 
