@@ -33,10 +33,9 @@ type Carrier struct {
 	Runner osdriver.Runner
 }
 
-// Carry verifies that the agent starts in a deployment that boots next. If a part
-// of it is missing, the running program is copied to /var, and units that start it are written to
-// /etc. It is ErrNoAgent if that cannot be. A deployment that is not kept as files is not
-// checked.
+// Carry verifies that the agent starts in a deployment that boots next. If a part of it is missing,
+// the running program is copied to /var, and units that start it are written to /etc. It is ErrNoAgent
+// if that cannot be. A deployment that is not kept as files is not checked.
 func (c Carrier) Carry(ctx context.Context, d *osdriver.Deployment) error {
 	dir := osdriver.DeploymentDir(c.Root, d)
 	if dir == "" {
@@ -62,21 +61,11 @@ func (c Carrier) Carry(ctx context.Context, d *osdriver.Deployment) error {
 // put copies the program, sees that it can run, and writes its units and configuration.
 func (c Carrier) put(ctx context.Context) error {
 	p := Places{Root: c.Root}
-	self := c.Program
-	if self == "" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return fmt.Errorf("the agent's own program: %w", err)
-		}
-	}
 	if to, err := os.Readlink(p.agentUnit()); err == nil && to == os.DevNull {
 		return fmt.Errorf("%w: %s is masked on this node", osdriver.ErrNoAgent, Unit)
 	}
-	if _, err := putProgram(self, p.at(carriedBinary), c.Root); err != nil {
+	if err := c.putProgram(ctx); err != nil {
 		return err
-	}
-	if _, err := c.Runner.Run(ctx, nil, carriedBinary, "version"); err != nil {
-		return fmt.Errorf("%w: the copy of it cannot run: %w", osdriver.ErrNoAgent, err)
 	}
 	var r Report
 	for _, u := range p.unitsOf(carriedBinary) {
@@ -91,6 +80,24 @@ func (c Carrier) put(ctx context.Context) error {
 		if err := p.enable(unit); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// putProgram copies the program, and starts the copy once.
+func (c Carrier) putProgram(ctx context.Context) error {
+	self := c.Program
+	if self == "" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return fmt.Errorf("the agent's own program: %w", err)
+		}
+	}
+	if _, err := putProgram(self, (Places{Root: c.Root}).at(carriedBinary), c.Root); err != nil {
+		return err
+	}
+	if _, err := c.Runner.Run(ctx, nil, carriedBinary, "version"); err != nil {
+		return fmt.Errorf("%w: the copy of it cannot run: %w", osdriver.ErrNoAgent, err)
 	}
 	return nil
 }

@@ -31,13 +31,24 @@ func (u *Updater) carryAgent(ctx context.Context, driver osdriver.Driver, next *
 	return u.agent.Carry(ctx, next)
 }
 
+// stageWithAgent stages, and keeps the agent over the boot. A Result with a reason ends this call.
+func (u *Updater) stageWithAgent(ctx context.Context, v *view) (updaters.Result, error) {
+	if r, err := u.stage(ctx, v); err != nil || r.Failed || r.Reason != "" {
+		return r, err
+	}
+	if err := u.carryAgent(ctx, v.driver, v.status.Next); err != nil {
+		return u.refuseStaged(ctx, v, err)
+	}
+	return updaters.Result{}, nil
+}
+
 // refuseStaged drops what is staged: the node would lose its agent with any restart.
 func (u *Updater) refuseStaged(ctx context.Context, v *view, why error) (updaters.Result, error) {
 	r := updaters.Fail(v1alpha1.ReasonOSImageAgent, "%v; nothing was restarted", why)
 	if !errors.Is(why, osdriver.ErrNoAgent) {
 		r = u.retryLater(ctx, "the agent could not be kept over the boot", why)
 	}
-	if ctx.Err() != nil || !r.Failed {
+	if !r.Failed {
 		return r, nil
 	}
 	if err := v.driver.Discard(ctx); err != nil {

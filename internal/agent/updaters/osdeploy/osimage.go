@@ -244,11 +244,8 @@ func (u *Updater) advance(ctx context.Context, t updaters.Task) (updaters.Result
 	if over {
 		return u.endFailedBoot(ctx, v)
 	}
-	if r, err := u.stage(ctx, v); err != nil || r.Failed || r.Reason != "" {
+	if r, err := u.stageWithAgent(ctx, v); err != nil || r.Failed || r.Reason != "" {
 		return r, err
-	}
-	if err := u.carryAgent(ctx, v.driver, v.status.Next); err != nil {
-		return u.refuseStaged(ctx, v, err)
 	}
 	return u.activate(ctx, v)
 }
