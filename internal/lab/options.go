@@ -42,8 +42,8 @@ type Options struct {
 	// Runtime of the nodes: RuntimeContainerd (if empty), RuntimeCRIO, or
 	// RuntimeMixed: CRI-O on the last worker, containerd on the others.
 	Runtime string
-	// OSImage is an OCI layout with the one image that the workers are installed with:
-	// each boots what libostree has deployed on its disk. Empty: every node's OS is the
+	// OSImage is an OCI layout with the one image that the workers, or the only node, are
+	// installed with: each boots what libostree has deployed on its disk. Empty: every node's OS is the
 	// machine's own. The image's /opt, /root, /home, /srv and /mnt are links into /var, as
 	// those of bootc are.
 	OSImage string
@@ -220,8 +220,8 @@ func (o *Options) checkOSImage() (err error) {
 	if o.OSImage == "" {
 		return nil
 	}
-	if o.Nodes == o.ControlPlanes {
-		return errors.New("workers boot the OS image: ask for more nodes than control planes")
+	if o.Nodes == o.ControlPlanes && o.Nodes > 1 {
+		return errors.New("workers boot the OS image, or the only node: ask for more nodes than control planes, or for one node")
 	}
 	if o.OSImage, err = filepath.Abs(o.OSImage); err != nil {
 		return err

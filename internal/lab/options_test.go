@@ -60,3 +60,20 @@ func TestDistributionOfALab(t *testing.T) {
 		}
 	}
 }
+
+// Workers boot an OS image, or the only node of a cluster.
+func TestOSImageOfNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		nodes, controlPlanes int
+		says                 string
+	}{
+		"workers":             {3, 1, "is no OCI layout"},
+		"the only node":       {1, 1, "is no OCI layout"},
+		"control planes only": {3, 3, "ask for more nodes than control planes"},
+	} {
+		o := Options{Nodes: c.nodes, ControlPlanes: c.controlPlanes, OSImage: t.TempDir()}
+		if err := o.checkOSImage(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

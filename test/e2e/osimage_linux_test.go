@@ -158,7 +158,7 @@ func osTools(t *testing.T) (dir, bootc string) {
 // startOSSite makes a lab with refit installed and a registry.
 func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	t.Helper()
-	o.From, o.To, o.MediumNode = from, to, "n2"
+	o.From, o.To, o.MediumNode = from, to, fmt.Sprintf("n%d", min(2, o.Nodes))
 	w := &osSite{s: prepared(t, o)}
 	ctx := t.Context()
 	must(t, w.s.Components(ctx))
@@ -188,12 +188,24 @@ func osImage(t *testing.T, layers ...simhost.Files) v1.Image {
 	return img
 }
 
-// serve opens the registry's door: the address of n1, which never restarts, so nodes,
-// pods and the controller reach it by one name.
+// serve opens the registry's door: the address of n1, so nodes, pods and the controller reach it by
+// one name.
 func (w *osSite) serve(t *testing.T) {
 	t.Helper()
 	w.registry = registrytest.Start(t)
 	w.address = net.JoinHostPort(w.s.Lab.Address("n1"), osPort)
+	w.listen(t)
+	// The site says to its container runtimes that this registry has no TLS.
+	dir := "/etc/containerd/certs.d/" + w.address
+	for _, n := range w.s.Lab.Nodes() {
+		w.run(t, n, "mkdir", "-p", dir)
+		must(t, w.s.Lab.WriteFile(t.Context(), n, dir+"/hosts.toml", []byte("server = \"http://"+w.address+"\"\n"), 0o644))
+	}
+}
+
+// listen passes connections of this boot of n1 to the registry.
+func (w *osSite) listen(t *testing.T) {
+	t.Helper()
 	l, err := w.s.Lab.Listen(t.Context(), "n1", "tcp", w.address)
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -206,12 +218,6 @@ func (w *osSite) serve(t *testing.T) {
 			go passOn(c, w.registry.Addr)
 		}
 	}()
-	// The site says to its container runtimes that this registry has no TLS.
-	dir := "/etc/containerd/certs.d/" + w.address
-	for _, n := range w.s.Lab.Nodes() {
-		w.run(t, n, "mkdir", "-p", dir)
-		must(t, w.s.Lab.WriteFile(t.Context(), n, dir+"/hosts.toml", []byte("server = \"http://"+w.address+"\"\n"), 0o644))
-	}
 }
 
 // requests that the registry got since it was asked last; none if there is no registry.

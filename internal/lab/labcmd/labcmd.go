@@ -116,7 +116,7 @@ func newUp(s *settings) *cobra.Command {
 	c.Flags().StringVar(&o.Distribution, "distribution", "", "run a look-alike of a distribution instead of kubeadm: "+strings.Join(components.LookAlikes, ", "))
 	c.Flags().StringVar(&o.Datastore, "datastore", "", "datastore of a distribution's server: etcd (default), or sqlite on k3s")
 	c.Flags().StringToStringVar(&disks, "disk", nil, "disk size of a node, as in n2=2Gi; the name \"all\" is for all others")
-	c.Flags().StringVar(&o.OSImage, "os-image", "", "OCI layout of an OS image that the workers boot through libostree (the firmware is simulated)")
+	c.Flags().StringVar(&o.OSImage, "os-image", "", "OCI layout of an OS image that the workers, or the only node, boot through libostree (the firmware is simulated)")
 	c.Flags().BoolVar(&o.Bare, "bare", false, "nodes only, no cluster")
 	return c
 }

@@ -45,7 +45,7 @@ type Options struct {
 	Datastore string
 	// Later is how many of the nodes, the last, do not join at first (lab.Join).
 	Later int
-	// OSImage that the workers boot, as lab.Options has it.
+	// OSImage that the workers boot, or the only node, as lab.Options has it.
 	OSImage string
 	// ControlPlane is spec.controlPlane of an UpdatePool for all nodes; "" makes no pool.
 	ControlPlane v1alpha1.ControlPlaneMethod
