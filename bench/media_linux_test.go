@@ -75,8 +75,8 @@ type mediumRead struct {
 }
 
 // TestMedia reads a bundle of one gibibyte from real loop devices: from the file systems of ordinary
-// sticks, made by the standard tools, and the same devices without looking at their files. It also
-// checks the bundle, against one pass of SHA-256 over the file.
+// sticks, made by the standard tools, and the same devices as they are. It also checks the bundle,
+// against one pass of SHA-256 over the file.
 func TestMedia(t *testing.T) {
 	resultsDir(t)
 	file := makeBundle(t, mediumBundle)
@@ -100,8 +100,8 @@ func TestMedia(t *testing.T) {
 	writeResult(t, "media.json", map[string]any{
 		"machine": thisMachine(), "load": load(), "bytes": info.Size(), "runs": mediumRuns, "formats": formats,
 		"verify": map[string]any{"refit": verify, "sha256": pass, "ratios": ratios},
-		"what": "a bundle read from loop devices: as a file of a file system that the standard tools made (file), and the same number of bytes of the device itself (raw); " +
-			"the bytes are compared, and the kernel's cache is empty before each run. verify: the whole bundle checked against one pass of SHA-256 over its file, which has one core; a check hashes chunks and whole blobs on all of them. The least time of all runs counts (make bench-site)",
+		"what": "a bundle read from loop devices, as a file of a file system that the standard tools made (file). raw is the same number of bytes of the device itself. " +
+			"The bytes are compared, and the kernel's cache is empty before each run. verify: the whole bundle checked against one pass of SHA-256 over its file, which has one core; a check hashes chunks and whole blobs on all of them. The least time of all runs counts (make bench-site)",
 	})
 }
 

@@ -30,7 +30,7 @@ type planFlags struct {
 	wait           bool
 	// timeout bounds the whole wait; 0 is planTime for the plan, and no limit for the nodes.
 	timeout    time.Duration
-	failIfNoop     bool
+	failIfNoop bool
 	// hops are bundles to go to first, in order; workers is spec.workers.
 	hops    []string
 	workers string

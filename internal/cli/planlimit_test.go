@@ -26,9 +26,9 @@ func TestLimitOfThePlan(t *testing.T) {
 	}{
 		"the controller does not answer":      {phase: "", ends: planTime, says: "is the controller running?"},
 		"it plans forever":                    {wait: true, phase: v1alpha1.PhasePlanning, ends: planTime, says: "is the controller running?"},
-		"the API server is away":              {wait: true, failed: down, ends: planTime, says: "connection refused"},
+		"the API server is unavailable":       {wait: true, failed: down, ends: planTime, says: "connection refused"},
 		"nodes prepare":                       {wait: true, phase: v1alpha1.PhasePreparing},
-		"nodes prepare, and nobody waits":     {phase: v1alpha1.PhasePreparing, ends: planTime, says: "no answer within 1m0s"},
+		"nodes prepare, and no user waits":    {phase: v1alpha1.PhasePreparing, ends: planTime, says: "no answer within 1m0s"},
 		"nodes prepare longer than asked for": {wait: true, timeout: time.Hour, phase: v1alpha1.PhasePreparing, ends: time.Hour, says: "not prepared within 1h0m0s: Preparing; the nodes go on"},
 		"no plan within the time asked for":   {timeout: time.Second, phase: "", ends: time.Second, says: "no answer within 1s"},
 	} {

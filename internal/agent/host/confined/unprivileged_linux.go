@@ -68,8 +68,8 @@ func unprivileged(ctx context.Context, files []*os.File, args []string) (*exec.C
 	c := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	c.Args[0] = os.Args[0]
 	c.Env, c.Dir, c.ExtraFiles = []string{}, "/", files
-	// Without WaitDelay: the process has no children that could hold its pipes open, and on a busy node
-	// the rest of its answer may take longer than any short time to be written.
+	// Without WaitDelay: the process has no children that could hold its pipes open. On a busy node the
+	// rest of its answer may take long to be written.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() == 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: UnprivilegedID, Gid: UnprivilegedID, Groups: []uint32{}}
