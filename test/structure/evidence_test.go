@@ -119,6 +119,16 @@ var shown = []struct {
 	{"bench/results/create.json", "bundle create, against crane, oras, skopeo and one hash pass", func(v value) string {
 		return fmt.Sprintf("%.2f of the CPU of crane and a hash pass, %.0f MiB", v.get("ratio"), v.get("refitPeakRSSMiB"))
 	}},
+	{"bench/results/media.json", "reading a bundle from a stick's file system, against its device, and checking it, against one hash pass", func(v value) string {
+		var all []string
+		formats := v.get("formats").(map[string]any)
+		for _, kind := range slices.Sorted(maps.Keys(formats)) {
+			file := value(value(formats[kind].(map[string]any)).get("file").(map[string]any))
+			all = append(all, fmt.Sprintf("%s %.2f", kind, file.get("ofRaw")))
+		}
+		ratios := value(value(v.get("verify").(map[string]any)).get("ratios").(map[string]any))
+		return strings.Join(all, ", ") + fmt.Sprintf(" of the device; a check takes %.2f of the time of a hash pass", ratios.get("wall"))
+	}},
 	{"bench/results/delta.json", "the delta of a patch release of Kubernetes", func(v value) string {
 		c := value(v.get("kubernetes").(map[string]any))
 		return fmt.Sprintf("%.3f of the full bundle, %.1f of the CPU of a plain load", c.get("share"), c.get("apply"))
