@@ -71,7 +71,14 @@ var shown = []struct {
 	{"test/e2e/results/fromdelta.json", "a cluster is updated from a delta on a FAT32 stick", func(v value) string {
 		return fmt.Sprintf("%.3f of the bytes of the full bundle", v.get("deltaBytes").(float64)/v.get("fullBytes").(float64))
 	}},
-	{"test/e2e/results/owncluster.json", "a kubeadm cluster made without refit is updated from a FAT32 stick, by the commands of its page", steps},
+	{"test/e2e/results/owncluster.json", "a kubeadm cluster made without refit is updated from a FAT32 stick, by the commands of its page", func(v value) string {
+		nodes := value(v.get("measured").(map[string]any)).get("imageBytesOfNodes").([]any)[0].(map[string]any)
+		disk := func(node string) string {
+			n := value(nodes[node].(map[string]any))
+			return fmt.Sprintf("%.0f and %.0f MiB", n.get("before").(float64)/(1<<20), n.get("after").(float64)/(1<<20))
+		}
+		return steps(v) + ", images of a worker take " + disk("n2") + " on disk before and after, those of the control plane " + disk("n1")
+	}},
 	{"test/e2e/results/howtos.json", "the commands of how-to pages, typed on one cluster from an empty directory to an update that is done", typedBlocks},
 	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/livecluster.json", "a running cluster restarts from its own bundle, without registry, power and images", steps},
