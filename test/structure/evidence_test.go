@@ -88,6 +88,14 @@ var shown = []struct {
 	{"test/e2e/results/updaters.json", "every built-in updater on real nodes", count("seen", "observations")},
 	{"test/e2e/results/variants.json", "one node, three control planes, other shapes of a cluster", count("variants", "variants")},
 	{"test/e2e/results/oracle.json", "predicted restarts, reproduced on real kubelets", count("situations", "situations")},
+	{"test/e2e/results/networkagent.json", "the pod of kube-proxy is replaced without a drain, with requests all the time", func(v value) string {
+		sent, failed := 0.0, 0.0
+		for _, r := range v.get("requests").([]any) {
+			one := value(r.(map[string]any))
+			sent, failed = sent+one.get("requests").(float64), failed+one.get("failed").(float64)
+		}
+		return fmt.Sprintf("%.0f replacements, %.0f of %.0f requests failed", v.get("replacements"), failed, sent)
+	}},
 	{"test/e2e/results/tracks.json", "image tracks on real nodes", none},
 	{"test/e2e/results/osimage.json", "OS images built, booted through libostree, rolled back", count("Moves", "moves")},
 	{"test/e2e/results/osbuild.json", "a Containerfile built by an unprivileged Job", none},
