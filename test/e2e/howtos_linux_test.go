@@ -172,6 +172,7 @@ func TestHowTos(t *testing.T) {
 	step(t, "a node gets files, units and settings of its pool", func(t *testing.T) { h.configures(t) })
 	step(t, "images are pinned, and a node proves that it would recover", func(t *testing.T) { h.pins(t, digest) })
 	step(t, "messages, metrics and the status page are switched on", func(t *testing.T) { h.watches(t) })
+	step(t, "an OS image is built without a cluster", func(t *testing.T) { h.builds(t) })
 	step(t, "the table has exactly the blocks that were typed", func(t *testing.T) { h.compareTable(t) })
 }
 
@@ -323,10 +324,39 @@ func (h *howTos) shows(t *testing.T) {
 // onNode types technician.md and the part of stuck.md for a node without an API server.
 func (h *howTos) onNode(t *testing.T) {
 	t.Helper()
-	if said := h.typesOn(t, "n2", "technician.md", 1); !strings.HasPrefix(said, "green") {
+	said := h.typesOn(t, "n2", "technician.md", 1)
+	if !strings.HasPrefix(said, "green") {
 		t.Errorf("the node does not call itself green: %s", said)
 	}
+	compareLabels(t, "status-page.md", said, "Steps", "Step") // it is done
 	h.typesOn(t, "n2", "stuck.md", 2)
+}
+
+// compareLabels wants each label that the sample output of a page shows in what a command printed.
+// Values and times are the node's own; except are labels of another moment.
+func compareLabels(t *testing.T, page, said string, except ...string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs/how-to", page))
+	must(t, err)
+	_, sample, ok := strings.Cut(string(text), "```console\n")
+	sample, _, _ = strings.Cut(sample, "```")
+	if !ok {
+		t.Fatalf("%s has no sample output", page)
+	}
+	shown := 0
+	for line := range strings.Lines(sample) {
+		label, _, isLabel := strings.Cut(line, ":")
+		if !isLabel || label == strings.ToLower(label) || slices.Contains(except, label) { // the first line is a colour
+			continue
+		}
+		shown++
+		if !strings.Contains("\n"+said, "\n"+label+":") {
+			t.Errorf("%s shows %q, the command does not print it: %s", page, label, said)
+		}
+	}
+	if shown == 0 {
+		t.Errorf("the sample of %s has no label", page)
+	}
 }
 
 // pins types pin-images.md and prepare-for-power-cuts.md. The images of the sample are those of
