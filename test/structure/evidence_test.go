@@ -142,7 +142,7 @@ var shown = []struct {
 			all = append(all, fmt.Sprintf("%s %.2f", kind, file.get("ofRaw")))
 		}
 		ratios := value(value(v.get("verify").(map[string]any)).get("ratios").(map[string]any))
-		return strings.Join(all, ", ") + fmt.Sprintf(" of the device; a check takes %.2f of the time of a hash pass", ratios.get("wall"))
+		return strings.Join(all, ", ") + fmt.Sprintf(" of the device; a check takes %.2f of the time and %.2f of the CPU of a hash pass", ratios.get("wall"), ratios.get("cpu"))
 	}},
 	{"bench/results/delta.json", "the delta of a patch release of Kubernetes", func(v value) string {
 		c := value(v.get("kubernetes").(map[string]any))
