@@ -94,14 +94,16 @@ func TestMedia(t *testing.T) {
 	}
 	verify, pass := readVerified(t, file, info.Size())
 	ratios := map[string]float64{"wall": verify.Seconds / pass.Seconds, "cpu": verify.CPUSeconds / pass.CPUSeconds}
-	if got := ratios["wall"]; got > 1.4 {
-		t.Errorf("a check takes %.2f of the time of one hash pass, the promise is 1.4", got)
+	for of, got := range ratios {
+		if got > 1.4 {
+			t.Errorf("a check takes %.2f of the %s time of one hash pass, the promise is 1.4", got, of)
+		}
 	}
 	writeResult(t, "media.json", map[string]any{
 		"machine": thisMachine(), "load": load(), "bytes": info.Size(), "runs": mediumRuns, "formats": formats,
 		"verify": map[string]any{"refit": verify, "sha256": pass, "ratios": ratios},
 		"what": "a bundle read from loop devices, as a file of a file system that the standard tools made (file). raw is the same number of bytes of the device itself. " +
-			"The bytes are compared, and the kernel's cache is empty before each run. verify: the whole bundle checked against one pass of SHA-256 over its file, which has one core; a check hashes chunks and whole blobs on all of them. The least time of all runs counts (make bench-site)",
+			"The bytes are compared, and the kernel's cache is empty before each run. verify: the whole bundle checked against one pass of SHA-256 over its file, which has one core; a check hashes chunks on all of them. The least time of all runs counts (make bench-site)",
 	})
 }
 

@@ -131,8 +131,13 @@ var shown = []struct {
 		us, kubeadm := value(v.get("together").(map[string]any)), value(v.get("kubeadm").(map[string]any))
 		return fmt.Sprintf("API server unavailable %.1f s and %.1f s, update %.0f s and %.0f s", us.get("apiUnavailableSeconds"), kubeadm.get("apiUnavailableSeconds"), us.get("updateSeconds"), kubeadm.get("updateSeconds"))
 	}},
-	{"bench/results/create.json", "bundle create, against crane, oras, skopeo and one hash pass", func(v value) string {
-		return fmt.Sprintf("%.2f of the CPU of crane and a hash pass, %.0f MiB", v.get("ratio"), v.get("refitPeakRSSMiB"))
+	{"bench/results/create.json", "bundle create and verify, against crane, oras, skopeo and one hash pass", func(v value) string {
+		made := fmt.Sprintf("%.2f of the CPU of crane and a hash pass, %.0f MiB", v.get("ratio"), v.get("refitPeakRSSMiB"))
+		if v["verify"] == nil {
+			return made
+		}
+		checked := value(value(v.get("verify").(map[string]any)).get("refit").(map[string]any))
+		return made + fmt.Sprintf("; verify %.2f of the CPU of a hash pass, %.0f MiB", v.get("verifyRatio"), checked.get("peakRSSMiB"))
 	}},
 	{"bench/results/media.json", "reading a bundle from a stick's file system, against its device, and checking it, against one hash pass", func(v value) string {
 		var all []string
