@@ -349,6 +349,9 @@ const (
 	// AnnotationRuns on a workload names, for people, the builds behind the digests in
 	// its template: the long tags, by container.
 	AnnotationRuns = "refit.dev/runs"
+	// AnnotationDrainedFor on a Node is the ImageTrack that has it drained, to replace a pod
+	// that the node needs (spec.drain).
+	AnnotationDrainedFor = "refit.dev/drained-for"
 	// AnnotationUpdatesPrefix and the name of an ImageTrack: on a Node, how urgent the image
 	// is that its pods do not run yet, and its long tag (spec.nodeMarks).
 	AnnotationUpdatesPrefix = "updates.refit.dev/"
@@ -397,6 +400,8 @@ const (
 	// FieldOwnerRun is the owner of NodeUpdate.spec.run for every controller that permits
 	// a run: fields that the next one omits are removed.
 	FieldOwnerRun = FieldOwnerController + "-run"
+	// FieldOwnerReboot is the owner of NodeUpdate.spec.reboot.
+	FieldOwnerReboot = FieldOwnerController + "-reboot"
 	// FieldOwnerStage is the owner of NodeUpdate.spec.stage.
 	FieldOwnerStage = FieldOwnerController + "-stage"
 	// TrackRun is the prefix of the names of runs for an ImageTrack; no ClusterUpdate

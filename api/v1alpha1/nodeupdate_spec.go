@@ -142,4 +142,20 @@ type NodeUpdateSpec struct {
 	// +optional
 	// +structType=atomic
 	Run *NodeRun `json:"run,omitempty"`
+	// Reboot asks for a reboot of the node by others; refit does not reboot it. The agent writes
+	// /run/reboot-required.
+	// +optional
+	// +structType=atomic
+	Reboot *RebootRequest `json:"reboot,omitempty"`
+}
+
+// RebootRequest is why a node needs a reboot. It ends with the boot of which it is.
+type RebootRequest struct {
+	// BootID of the node when the reason arose, as status.nodeInfo.bootID of the Node has it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	BootID string `json:"bootID"`
+	// Cause is a sentence for people.
+	// +kubebuilder:validation:MaxLength=1024
+	Cause string `json:"cause"`
 }

@@ -203,7 +203,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 		server:        &peerServer{s, p.Journal},
 		page:          &pageServer{s},
 		hook:          &statusHook{shared: s, hook: statusreport.Hook{Path: conf.StatusHook}, retry: hookRetry},
-		status:        &statusLoop{shared: s},
+		status:        &statusLoop{shared: s, reboot: statusreport.NewReboot()},
 	}
 	if conf.Console {
 		a.status.issue = statusreport.NewIssue()

@@ -281,7 +281,9 @@ type testNode struct {
 	room func(string) (fsutil.Room, error)
 	// issue is where a configured console is shown.
 	issue *statusreport.Issue
-	agent *Agent
+	// rebootFile is where the agent asks for a reboot.
+	rebootFile string
+	agent      *Agent
 	stop  func()
 }
 
@@ -290,7 +292,8 @@ func newTestNode(t *testing.T, name string, port int, media ...string) *testNode
 	n := &testNode{t: t, name: name, api: newFakeAPI(),
 		runtime: &fakeRuntime{dir: dir, images: map[string]string{}, pins: map[string]bool{}},
 		conf: agentconfig.Config{Node: name, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
-			Kubeconfig: filepath.Join(dir, "none"), Address: fmt.Sprintf("127.0.0.1:%d", port), NoDevices: true, Media: media}}
+			Kubeconfig: filepath.Join(dir, "none"), Address: fmt.Sprintf("127.0.0.1:%d", port), NoDevices: true, Media: media},
+		rebootFile: filepath.Join(dir, "reboot-required")}
 	n.start()
 	t.Cleanup(func() { n.stop() })
 	return n
@@ -310,6 +313,7 @@ func (n *testNode) start() {
 	if n.issue != nil {
 		a.status.issue = n.issue
 	}
+	a.status.reboot = &statusreport.Reboot{Path: n.rebootFile, BootID: func() (string, error) { return "this boot", nil }}
 	a.bundles.registryRetry, a.registries.handOver = 20*time.Millisecond, time.Nanosecond
 	if n.room != nil {
 		a.space.roomAt = n.room

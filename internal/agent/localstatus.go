@@ -23,6 +23,7 @@ func (l *statusLoop) writeLocal(status *v1alpha1.NodeUpdateStatus, now time.Time
 		l.log.Debug("failed to write the local status", "error", err)
 	}
 	l.showIssue()
+	l.requestReboot()
 	wake(l.wakeHook)
 }
 
@@ -95,6 +96,27 @@ func (l *statusLoop) showIssue() {
 		wake(l.wakeProblems)
 	}
 	l.issueFailed = err != nil
+}
+
+// requestReboot asks reboot daemons for what the controller asks. It reports a file that cannot be
+// written once. Before the first desired state is read, nothing is known, and the file stays.
+func (l *statusLoop) requestReboot() {
+	l.mu.Lock()
+	want := l.want
+	l.mu.Unlock()
+	if want == nil {
+		return
+	}
+	err := l.reboot.Update(want.Spec.Reboot)
+	switch {
+	case err != nil && !l.rebootFailed:
+		l.reportProblem(statefile.Problem{Reason: v1alpha1.ReasonStateNotWritable, Object: l.reboot.Path, Message: err.Error() + "; reboot daemons do not learn that this node needs a reboot",
+			Fix: "Make " + l.reboot.Path + " writable, or reboot the node by hand."})
+	case err == nil && l.rebootFailed:
+		l.problems.Clear(v1alpha1.ReasonStateNotWritable, l.reboot.Path)
+		wake(l.wakeProblems)
+	}
+	l.rebootFailed = err != nil
 }
 
 // pageServer serves this node's state as a page, if the configuration names an address.

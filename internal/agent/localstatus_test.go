@@ -183,3 +183,19 @@ func TestPageRefusesAnAddress(t *testing.T) {
 		return len(s.Problems) == 1 && s.Problems[0].Reason == agentconfig.ReasonInvalid && strings.Contains(s.Problems[0].Message, "kubelet")
 	})
 }
+
+// Reboot daemons of the machine learn that an image needs a reboot, and nothing of an earlier boot.
+func TestARebootIsRequested(t *testing.T) {
+	n := newTestNode(t, "n1", 18015)
+	file := func() string {
+		b, err := os.ReadFile(n.rebootFile)
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
+	}
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Reboot = &v1alpha1.RebootRequest{BootID: "this boot", Cause: "a driver"} })
+	eventually(t, func() string { return hasText(file(), "refit: a driver") })
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Reboot = &v1alpha1.RebootRequest{BootID: "an earlier boot", Cause: "a driver"} })
+	eventually(t, func() string { return hasText(file(), "no such file") })
+}

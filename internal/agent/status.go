@@ -22,6 +22,9 @@ type statusLoop struct {
 	issue *statusreport.Issue
 	// issueFailed: the file of the issue could not be written.
 	issueFailed bool
+	// reboot asks reboot daemons for a reboot; rebootFailed: its file could not be written.
+	reboot       *statusreport.Reboot
+	rebootFailed bool
 }
 
 // Run writes the status: at once after a change of state, progress and heartbeats at
