@@ -144,6 +144,7 @@ type PullSecret struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.follow.tier) || !has(self.scheme) || !self.scheme.startsWith('floating')",message="scheme floating has no tiers and no order: follow one tag"
 // +kubebuilder:validation:XValidation:rule="!has(self.source) || self.source != 'Bundles' || (!has(self.mirrors) && !has(self.pullSecret))",message="mirrors and pullSecret are for source Registry: bundles are read from the nodes that hold them"
+// +kubebuilder:validation:XValidation:rule="!has(self.requestReboot) || !self.requestReboot || has(self.nodeMarks) && self.nodeMarks",message="requestReboot needs nodeMarks: the mark of a node says that its pods are about to take the image"
 type ImageTrackSpec struct {
 	// Repository with its registry, without a tag, for example registry.example/shop/app.
 	// +kubebuilder:validation:MinLength=1
@@ -224,6 +225,13 @@ type ImageTrackSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
+	// Drain cordons and drains a node before its pod of a DaemonSet, or its static pod, is
+	// replaced, and uncordons it when the new pod is Ready: for a network agent whose pods the
+	// traffic of the node passes. One node after the other. A DaemonSet needs the
+	// updateStrategy OnDelete.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.timeoutSeconds)",message="timeoutSeconds is for ClusterUpdates: a track waits, and its status names the pod"
+	Drain *DrainOptions `json:"drain,omitempty"`
 	// ReadySeconds is how long a static pod may take to become ready with a new image.
 	// After that the agent restores the old manifest, and no other node starts.
 	// +optional
@@ -248,6 +256,11 @@ type ImageTrackSpec struct {
 	// and the image's long tag. With mode Propose nothing else changes.
 	// +optional
 	NodeMarks bool `json:"nodeMarks,omitempty"`
+	// RequestReboot asks for a reboot of each node whose pods have taken an image with the mark
+	// "disruptive": one whose start does not suffice, such as a loader of kernel modules. The agent
+	// writes /run/reboot-required for a reboot daemon. The reboot ends the request.
+	// +optional
+	RequestReboot bool `json:"requestReboot,omitempty"`
 	// Approvals by digest.
 	// +optional
 	// +listType=map

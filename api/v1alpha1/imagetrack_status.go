@@ -132,7 +132,7 @@ type TrackedWorkload struct {
 	TookSeconds int32 `json:"tookSeconds,omitempty"`
 }
 
-// TrackTurn is the node whose static pod is written now. Of all tracks together
+// TrackTurn is the node whose static pod is written, or that is drained, now. Of all tracks together
 // one has a turn.
 type TrackTurn struct {
 	// Workload as Kind/namespace/name.
@@ -267,7 +267,7 @@ type ImageTrackStatus struct {
 	// MarkedNodes is how many nodes have the mark of spec.nodeMarks.
 	// +optional
 	MarkedNodes int32 `json:"markedNodes,omitempty"`
-	// Turn is the node whose static pod is written now.
+	// Turn is the node whose static pod is written, or that is drained, now.
 	// +optional
 	Turn *TrackTurn `json:"turn,omitempty"`
 	// Releases are the records of what was taken, the latest first, at most 20.

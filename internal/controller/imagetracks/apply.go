@@ -44,6 +44,8 @@ func (r *Reconciler) act(ctx context.Context, l *turn) error {
 	switch {
 	case l.step.Write >= 0:
 		return r.write(ctx, l.ws[l.step.Write], l.state.Approved)
+	case l.step.Drain != "":
+		return r.drain(ctx, l)
 	case l.step.Evict != "":
 		return r.evict(ctx, l.ws[l.step.Of], l.step.Evict)
 	case l.step.Node.Node != "":
@@ -58,13 +60,16 @@ func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	if err := r.describeBatches(ctx, l); err != nil {
 		return err
 	}
+	if err := r.describeDrains(ctx, l); err != nil {
+		return err
+	}
 	l.applyWindows()
 	list, err := r.targetsOf(ctx, l, propose)
 	if err != nil {
 		return err
 	}
 	var gate track.Gate
-	if !propose && slices.ContainsFunc(list, func(w track.Target) bool { return w.Kind == track.StaticPod && !w.Kubeadm }) {
+	if !propose && slices.ContainsFunc(list, func(w track.Target) bool { return w.Kind == track.StaticPod && !w.Kubeadm || w.Drains }) {
 		r.turns.Lock()
 		defer r.turns.Unlock()
 		if gate, err = r.nodes().Gate(ctx, l.o); err != nil {
@@ -80,6 +85,9 @@ func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	}
 	l.describe()
 	if err := r.keepTurn(ctx, l); err != nil {
+		return err
+	}
+	if err := r.releaseUnused(ctx, l); err != nil {
 		return err
 	}
 	return r.writeStatus(ctx, l.o, &l.status)
@@ -120,9 +128,9 @@ func (l *turn) markFrozenTargets() {
 	begins := l.step.Write
 	switch n := l.step.Node; {
 	case n.Undo:
-	case n.Node != "":
+	case n.Node != "" || l.step.Drain != "" || l.step.Evict != "" && l.step.Turn != "":
 		begins = l.step.TurnOf
-		l.step.Node, l.step.Turn = track.NodeStep{}, ""
+		l.step.Node, l.step.Drain, l.step.Turn = track.NodeStep{}, "", ""
 	}
 	l.step.Write, l.step.Evict = -1, ""
 	if begins >= 0 {

@@ -297,9 +297,23 @@ func TestTwoTracksDoNotTakeTurns(t *testing.T) {
 	if c := w.track("marks").Status.Candidates; len(c) != 1 || c[0].Severity != "disruptive" || c[0].Decision != v1alpha1.DecisionApproval {
 		t.Fatalf("%+v", c)
 	}
+	w.editSpec("marks", func(s *v1alpha1.ImageTrackSpec) { s.RequestReboot = true })
+	for _, name := range []string{"n1", "n2"} {
+		var n corev1.Node
+		w.must(w.admin.Get(ctx, client.ObjectKey{Name: name}, &n))
+		n.Status.NodeInfo.BootID = "boot of " + name
+		w.must(w.admin.Status().Update(ctx, &n))
+	}
 	w.runDigests("app", b, a)
 	marked("one pod has it", "n2: disruptive 2.6.2-rev1-b5.2", 1)
-	w.editSpec("marks", func(s *v1alpha1.ImageTrackSpec) { s.NodeMarks = false })
+	if r := w.node("n1").Spec.Reboot; r == nil || r.BootID != "boot of n1" || r.Cause != "ImageTrack marks: pods of this node run 2.6.2-rev1-b5.2 since this boot" {
+		t.Errorf("n1 has taken a disruptive image: %+v", r)
+	}
+	var none v1alpha1.NodeUpdate
+	if err := w.admin.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: "n2"}, &none); err == nil && none.Spec.Reboot != nil {
+		t.Errorf("n2 has not taken it: %+v", none.Spec.Reboot)
+	}
+	w.editSpec("marks", func(s *v1alpha1.ImageTrackSpec) { s.NodeMarks, s.RequestReboot = false, false })
 	w.reconcile("marks")
 	marked("switched off", "", 0)
 	w.editSpec("marks", func(s *v1alpha1.ImageTrackSpec) { s.NodeMarks = true })

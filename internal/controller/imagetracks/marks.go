@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/controller/ssa"
 	"github.com/refit-dev/refit/internal/imagetag/track"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -29,6 +30,10 @@ type nodeMarks struct {
 	key  string
 	want map[string]string
 	odd  []*corev1.Node
+	// reboot asks for a reboot of nodes that have taken a disruptive image; taken are the nodes
+	// whose pods run the image. Both are empty while no reboot is asked for.
+	reboot string
+	taken  map[string]bool
 }
 
 // markKey is the annotation of a track.
@@ -43,14 +48,20 @@ func markKey(name string) string {
 // findMarks compares the marks of the nodes with what their pods run. The status counts a mark
 // until it is gone, so that a controller that restarts removes the rest.
 func (r *Reconciler) findMarks(ctx context.Context, l *turn, candidates []track.Candidate) error {
-	l.marks = nodeMarks{key: markKey(l.o.Name), want: map[string]string{}}
+	l.marks = nodeMarks{key: markKey(l.o.Name), want: map[string]string{}, taken: map[string]bool{}}
 	if next := track.Pending(l.state, candidates); l.o.Spec.NodeMarks && next != nil {
 		for _, w := range l.ws {
 			w.Running(l.t, func(digest, node string) {
-				if !next.Is(digest) && node != "" {
+				switch {
+				case next.Is(digest):
+					l.marks.taken[node] = true
+				case node != "":
 					l.marks.want[node] = next.Mark() + " " + orDefault(next.Long, next.Tag)
 				}
 			})
+		}
+		if l.o.Spec.RequestReboot && next.Mark() == track.Disruptive {
+			l.marks.reboot = fmt.Sprintf("ImageTrack %s: pods of this node run %s since this boot", l.o.Name, orDefault(next.Long, next.Tag))
 		}
 	}
 	l.status.MarkedNodes = int32(len(l.marks.want)) //nolint:gosec // a number of nodes
@@ -85,6 +96,9 @@ func (r *Reconciler) compareMarks(ctx context.Context, m *nodeMarks) (marked int
 func (r *Reconciler) writeMarks(ctx context.Context, m *nodeMarks) error {
 	for _, n := range m.odd[:min(len(m.odd), maxMarks)] {
 		before := n.DeepCopy()
+		if err := r.requestReboot(ctx, n, m); err != nil {
+			return err
+		}
 		if mark := m.want[n.Name]; mark == "" {
 			delete(n.Annotations, m.key)
 		} else {
@@ -100,6 +114,23 @@ func (r *Reconciler) writeMarks(ctx context.Context, m *nodeMarks) error {
 	}
 	m.odd = slices.Delete(m.odd, 0, min(len(m.odd), maxMarks))
 	return nil
+}
+
+// requestReboot asks for a reboot of a node whose pods have taken a disruptive image. The mark goes
+// afterwards, so the request is repeated if the controller ends in between.
+func (r *Reconciler) requestReboot(ctx context.Context, known *corev1.Node, m *nodeMarks) error {
+	if m.reboot == "" || m.want[known.Name] != "" || !m.taken[known.Name] || !strings.HasPrefix(known.Annotations[m.key], track.Disruptive+" ") {
+		return nil
+	}
+	var n corev1.Node // the cache has less of it
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: known.Name}, &n); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if n.Status.NodeInfo.BootID == "" {
+		return nil
+	}
+	_, err := ssa.NodeSpec(ctx, r.Client, v1alpha1.FieldOwnerReboot, n.Name, &v1alpha1.NodeUpdateSpec{Reboot: &v1alpha1.RebootRequest{BootID: n.Status.NodeInfo.BootID, Cause: m.reboot}})
+	return err
 }
 
 // removeMarks of a track that was deleted.
@@ -118,8 +149,8 @@ func (r *Reconciler) removeAll(ctx context.Context, m *nodeMarks) error {
 // retryMarks is how long the start waits after an error before it looks for old marks again.
 const retryMarks = 30 * time.Second
 
-// removeOldMarks removes the marks of tracks that were deleted while no controller ran: their
-// deletion causes no reconcile. It tries until it succeeds once.
+// removeOldMarks removes the marks and cordons of tracks that were deleted while no controller ran:
+// their deletion causes no reconcile. It tries until it succeeds once.
 func (r *Reconciler) removeOldMarks(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, retryMarks, true, func(ctx context.Context) (bool, error) {
 		err := r.removeOldMarksOnce(ctx)
@@ -148,7 +179,9 @@ func (r *Reconciler) removeOldMarksOnce(ctx context.Context) error {
 			}
 		}
 	}
+	exists := map[string]bool{}
 	for i := range tracks.Items {
+		exists[tracks.Items[i].Name] = true
 		delete(old, markKey(tracks.Items[i].Name))
 	}
 	for _, m := range old {
@@ -156,5 +189,5 @@ func (r *Reconciler) removeOldMarksOnce(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return r.releaseOf(ctx, func(track string) bool { return !exists[track] })
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -53,6 +54,8 @@ type Reconciler struct {
 
 	mu  sync.Mutex
 	due map[types.UID]pollTime
+	// refusals are what evictions were refused with, by the track's name.
+	refusals map[string]string
 	// turns is locked from the check of who has the turn until the turn is written.
 	turns      sync.Mutex
 	heartbeats nodeindex.Heartbeats
@@ -94,7 +97,8 @@ func (r *Reconciler) allTracks(ctx context.Context, _ client.Object) (out []ctrl
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	o := &v1alpha1.ImageTrack{}
 	if err := r.Live.Get(ctx, req.NamespacedName, o); apierrors.IsNotFound(err) {
-		return ctrl.Result{}, r.removeMarks(ctx, req.Name)
+		r.setRefusal(req.Name, "")
+		return ctrl.Result{}, errors.Join(r.removeMarks(ctx, req.Name), r.releaseOf(ctx, func(track string) bool { return track == req.Name }))
 	} else if err != nil || !o.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, err
 	}
@@ -162,6 +166,8 @@ type turn struct {
 	rows  []track.Row
 	pre   track.Preload
 	step  track.Step
+	// drained is the node that the track has cordoned, nil for none.
+	drained *corev1.Node
 	// opens is when a window is open next that is waited for.
 	opens time.Time
 }

@@ -124,7 +124,7 @@ func (r *roll) staticPodState(w *Target, i int) (state, message string) {
 		}
 	}
 	if !changes {
-		return r.settledState(w, order)
+		return r.settledState(w, i, order)
 	}
 	if state, message := r.startBlocked(w); state != "" {
 		return state, message
@@ -185,10 +185,11 @@ func (w *Target) countDone(approved *Image) string {
 }
 
 // settledState: every node has it; they must be well, too.
-func (r *roll) settledState(w *Target, order []*NodePod) (state, message string) {
+func (r *roll) settledState(w *Target, i int, order []*NodePod) (state, message string) {
 	for _, n := range order {
 		if !n.Ready {
 			r.busy = or(r.busy, w.Key())
+			r.keepCordon(w, i, n.Node)
 			return Rolling, fmt.Sprintf("node %s has it, and its pod is not Ready", n.Node)
 		}
 	}
@@ -224,6 +225,7 @@ func (r *roll) startNextNode(w *Target, i int, order []*NodePod) (state, message
 	for _, n := range order {
 		switch {
 		case !n.changes(r.approved) && !n.Ready:
+			r.keepCordon(w, i, n.Node)
 			return Waiting, fmt.Sprintf("node %s has it, and its pod is not Ready: the next one waits", n.Node)
 		case !n.changes(r.approved):
 		case n.ControlPlane && r.gate.ControlPlane != "":
@@ -232,6 +234,10 @@ func (r *roll) startNextNode(w *Target, i int, order []*NodePod) (state, message
 			why = or(why, fmt.Sprintf("node %s waits: it runs steps of %s", n.Node, n.Busy))
 		case n.Unready != "":
 			why = or(why, fmt.Sprintf("node %s waits: %s", n.Node, n.Unready))
+		case !w.drained(n.Node):
+			r.hold(w, i, n.Node)
+			r.step.Drain = n.Node
+			return Rolling, fmt.Sprintf("node %s is drained first: %s", n.Node, or(w.Drain.Message, w.countDone(r.approved)))
 		default:
 			r.step.Turn, r.step.TurnOf = n.Node, i
 			r.step.Node = NodeStep{Node: n.Node, Attempt: 1}

@@ -73,6 +73,12 @@ type Target struct {
 	Down     int
 	Observed bool
 	Batch    map[string]int
+	// Drains: each node is drained before its pod is replaced. Drain is the node that is drained now.
+	// NodeOf are the nodes of old pods, Undrainable has why a node may not be drained now.
+	Drains      bool
+	Drain       NodeDrain
+	NodeOf      map[string]string
+	Undrainable map[string]string
 	// Settled: what its template says runs and is ready; else Progress says how far.
 	Settled  bool
 	Progress string
@@ -151,11 +157,14 @@ type Step struct {
 	// Evict this pod of target Of, through the Eviction API; "" for none.
 	Evict string
 	Of    int
-	// Turn is the node of static pod TurnOf that has the turn, "" while none has;
-	// Node is what it is permitted now.
+	// Turn is the node of target TurnOf that has the turn, "" while none has: its static pod is
+	// written, or it is cordoned. A node that is cordoned without the turn is released.
 	Turn   string
 	TurnOf int
-	Node   NodeStep
+	// Drain this node, "" for none: cordon it, and evict what is left.
+	Drain string
+	// Node is what the node of a static pod is permitted now.
+	Node NodeStep
 }
 
 // Roll says how far every target is, and the one thing to do next. propose is
@@ -247,6 +256,10 @@ func (r *roll) rolledState(w *Target, i int) (state, message string) {
 	switch {
 	case w.Kind == CronJob:
 		return OnNextRun, "its next run has it"
+	case r.propose && len(w.Old) > 0:
+		return Waiting, fmt.Sprintf("the track only proposes (spec.mode); pod %s runs another image until it is deleted (OnDelete)", w.Old[0])
+	case w.Drains && w.OnDelete:
+		return r.drainedState(w, i)
 	case w.Settled && len(w.Old) == 0:
 		return Current, ""
 	case r.busy != "":
@@ -299,6 +312,9 @@ func (r *roll) startTarget(w *Target, i int) (state, message string) {
 	}
 	if w.Closed != "" {
 		return Waiting, w.Closed
+	}
+	if w.Drains && w.Kind == DaemonSet && !w.OnDelete {
+		return Stopped, "spec.drain needs the updateStrategy OnDelete: with RollingUpdate its controller replaces pods and waits for no drain"
 	}
 	if !w.OnDelete && w.Kind != CronJob {
 		if w.Critical && w.TakesDown > 1 {
