@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refit-dev/refit/internal/lab/scenario"
 )
 
 const (
@@ -64,6 +66,7 @@ func TestNetworkAgentIsReplaced(t *testing.T) {
 		}
 		return false, fmt.Sprintf("%d pods", len(l.Items))
 	})
+	waitForService(t, s, net.JoinHostPort(service.Spec.ClusterIP, "80"))
 	direct, through := net.JoinHostPort(pod.Status.PodIP, "8080"), net.JoinHostPort(service.Spec.ClusterIP, "80")
 	all := []*requests{
 		{From: "n1", To: "pod on n2", Connections: "new"}, {From: "n2", To: "service", Connections: "new"},
@@ -101,6 +104,20 @@ func TestNetworkAgentIsReplaced(t *testing.T) {
 	keepResult(t, "networkagent.json", func() any {
 		return map[string]any{"agent": "kube-proxy", "node": "n2", "replacements": agentReplacements, "secondsUntilReady": seconds, "requests": all}
 	})
+}
+
+// waitForService waits until both nodes have the rules for a Service: before, a Ready pod is refused.
+func waitForService(t *testing.T, s *scenario.Scenario, address string) {
+	t.Helper()
+	for _, node := range []string{"n1", "n2"} {
+		c := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return s.Lab.Dial(ctx, node, network, address)
+		}}}
+		eventually(t, time.Minute, node+" reaches the Service", func() (bool, string) {
+			err := getOnce(t.Context(), c, "http://"+address+"/")
+			return err == nil, fmt.Sprint(err)
+		})
+	}
 }
 
 func podReady(p *corev1.Pod) bool {

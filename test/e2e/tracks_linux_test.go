@@ -43,6 +43,8 @@ type trackSeen struct {
 	// running again.
 	LowestEdge     int
 	PutBackSeconds float64
+	// Drains while a network agent was replaced.
+	Drains drainSeen
 	// Seconds from the approval to the last pod, and of the way back.
 	RollSeconds, BackSeconds float64
 }
@@ -72,6 +74,7 @@ func TestTracks(t *testing.T) {
 	step(t, "the approved digest is on the nodes before any pod is touched", w.preloaded)
 	step(t, "the workload is rolled with its budget kept", w.rolled)
 	step(t, "a rollback is done, and stays", w.rolledBack)
+	step(t, "workers are drained before their network agent is replaced, one after the other", w.drained)
 	e := &edge{tracked: w}
 	step(t, "a static pod is named by its long tag, node by node", e.adopted)
 	step(t, "an approved build is written by the agents, one node after the other, and nothing else changes", e.written)
