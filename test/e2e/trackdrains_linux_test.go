@@ -129,22 +129,27 @@ func (d *drainSeen) sample(nodes []corev1.Node, pods []corev1.Pod) (wrong []stri
 		if n.Spec.Unschedulable && !slices.Contains(d.Order, n.Name) {
 			d.Order = append(d.Order, n.Name)
 		}
-		replaced, of := false, 0
+		replaced, of := "", 0
+		var there []string
 		for j := range pods {
 			p := &pods[j]
-			if p.Spec.NodeName == n.Name && p.Labels["app"] == netAgent && !podReady(p) {
-				replaced = true
+			if p.Spec.NodeName != n.Name {
+				continue
 			}
-			if p.Spec.NodeName == n.Name && p.Labels["app"] == trackedApp {
+			there = append(there, fmt.Sprintf("%s made %s %s ready %v leaves %v", p.Name, p.CreationTimestamp.UTC().Format(time.TimeOnly), p.Status.Phase, podReady(p), p.DeletionTimestamp))
+			if p.Labels["app"] == netAgent && !podReady(p) {
+				replaced = p.Name
+			}
+			if p.Labels["app"] == trackedApp {
 				of++
 			}
 		}
-		if !replaced {
+		if replaced == "" {
 			continue
 		}
 		d.Samples++
 		if !n.Spec.Unschedulable || of > 0 {
-			wrong = append(wrong, fmt.Sprintf("the agent of %s is replaced, cordoned %v, %d pods of the site there", n.Name, n.Spec.Unschedulable, of))
+			wrong = append(wrong, fmt.Sprintf("%s: agent %s of %s is not Ready, cordoned %v, there are %s", time.Now().UTC().Format(time.TimeOnly), replaced, n.Name, n.Spec.Unschedulable, strings.Join(there, ", ")))
 		}
 	}
 	return wrong
