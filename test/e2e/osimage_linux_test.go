@@ -120,11 +120,7 @@ func TestOSImage(t *testing.T) {
 // newOSSite makes the lab with refit installed, and the registry with the base.
 func newOSSite(t *testing.T) *osSite {
 	t.Helper()
-	dir, bootc := osTools(t)
-	stock := filepath.Join(dir, "stock")
-	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), stock)
-	w := startOSSite(t, scenario.Options{Name: "osimage", Nodes: 3, OSImage: stock})
-	w.bootc = bootc
+	w := startDeployedSite(t, scenario.Options{Name: "osimage", Nodes: 3})
 	for _, n := range osWorkers {
 		if got := w.kubeletOS(t, n); got != "Simulated OS 1" {
 			t.Fatalf("node %s runs %q, not the stock OS", n, got)
@@ -171,6 +167,27 @@ func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
 	w.serve(t)
 	return w
+}
+
+// startDeployedSite is startOSSite with nodes that are installed with an OS image, version 1.
+func startDeployedSite(t *testing.T, o scenario.Options) *osSite {
+	t.Helper()
+	dir, bootc := osTools(t)
+	o.OSImage = filepath.Join(dir, "stock")
+	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), o.OSImage)
+	w := startOSSite(t, o)
+	w.bootc = bootc
+	return w
+}
+
+// goodAndBad pushes an image with which nodes come up, version 2, and one with which the kubelet does
+// not start, version 3.
+func (w *osSite) goodAndBad(t *testing.T) (good, bad string) {
+	t.Helper()
+	good = w.push(t, "os/good", osImage(t, simhost.Node(t, "2", w.bootc)))
+	bad = w.push(t, "os/bad", osImage(t, simhost.Node(t, "3", w.bootc).With(simhost.Files{
+		"usr/lib/systemd/system/kubelet.service.d/99-bad.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=" + osBadFlag + "\n"})))
+	return good, bad
 }
 
 // osImage is an image of plain layers: what is large and random does not shrink. The machine

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/test/simhost"
 )
 
 // osOnly is the only node of the cluster.
@@ -54,14 +52,8 @@ func TestOSImageSingleNode(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
-	dir, bootc := osTools(t)
-	stock := filepath.Join(dir, "stock")
-	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), stock)
-	w := &osSingle{osSite: startOSSite(t, scenario.Options{Name: "hosts-single", Nodes: 1, OSImage: stock})}
-	w.bootc = bootc
-	w.good = w.push(t, "os/good", osImage(t, simhost.Node(t, "2", bootc)))
-	w.bad = w.push(t, "os/bad", osImage(t, simhost.Node(t, "3", bootc).With(simhost.Files{
-		"usr/lib/systemd/system/kubelet.service.d/99-bad.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=" + osBadFlag + "\n"})))
+	w := &osSingle{osSite: startDeployedSite(t, scenario.Options{Name: "ossingle", Nodes: 1})}
+	w.good, w.bad = w.goodAndBad(t)
 	keepResult(t, "ossingle.json", func() any {
 		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
 		return w.seen
