@@ -151,10 +151,13 @@ func osTools(t *testing.T) (dir, bootc string) {
 	return dir, bootc
 }
 
-// startOSSite makes a lab with refit installed and a registry.
+// startOSSite makes a lab with refit installed and a registry. Kubernetes stays at one release.
 func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	t.Helper()
-	o.From, o.To, o.MediumNode = from, to, fmt.Sprintf("n%d", min(2, o.Nodes))
+	if o.From == "" {
+		o.From, o.To = from, to
+	}
+	o.MediumNode = fmt.Sprintf("n%d", min(2, o.Nodes))
 	w := &osSite{s: prepared(t, o)}
 	ctx := t.Context()
 	must(t, w.s.Components(ctx))

@@ -77,10 +77,10 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
-	w := &osReach{osSite: startDeployedSite(t, scenario.Options{Name: "osreach", Nodes: 3})}
+	w := &osReach{osSite: startDeployedSite(t, scenario.Options{Name: "osreach", Nodes: 3, From: to, To: to})}
 	w.good = w.version(t, "2")
 	keepResult(t, "osreach.json", func() any {
-		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
+		w.seen.Kubernetes, w.seen.Steps = w.s.From, played[t.Name()]
 		return w.seen
 	})
 	step(t, "a node that stays off after its restart counts as failed, and the other worker is not started", w.staysOff)

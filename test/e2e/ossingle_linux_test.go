@@ -52,10 +52,10 @@ func TestOSImageSingleNode(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
-	w := &osSingle{osSite: startDeployedSite(t, scenario.Options{Name: "ossingle", Nodes: 1})}
+	w := &osSingle{osSite: startDeployedSite(t, scenario.Options{Name: "ossingle", Nodes: 1, From: to, To: to})}
 	w.good, w.bad = w.goodAndBad(t)
 	keepResult(t, "ossingle.json", func() any {
-		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
+		w.seen.Kubernetes, w.seen.Steps = w.s.From, played[t.Name()]
 		return w.seen
 	})
 	step(t, "the only node boots an image, and has its control plane again", w.comesUp)
