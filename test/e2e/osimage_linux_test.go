@@ -90,7 +90,8 @@ type osMoved struct {
 type osSite struct {
 	s        *scenario.Scenario
 	registry *registrytest.Server
-	address  string // of the registry, as nodes, pods and the controller know it
+	address  string       // of the registry, as nodes, pods and the controller know it
+	door     net.Listener // at that address, in the network of n1
 	bootc    string
 	layers   []string // digests of the base's layers
 	base     string   // reference by digest
@@ -215,6 +216,7 @@ func (w *osSite) serve(t *testing.T) {
 	w.registry = registrytest.Start(t)
 	w.address = net.JoinHostPort(w.s.Lab.Address("n1"), osPort)
 	w.listen(t)
+	t.Cleanup(func() { w.door.Close() }) // a step ends before the site does
 	// The site says to its container runtimes that this registry has no TLS.
 	dir := "/etc/containerd/certs.d/" + w.address
 	for _, n := range w.s.Lab.Nodes() {
@@ -228,7 +230,10 @@ func (w *osSite) listen(t *testing.T) {
 	t.Helper()
 	l, err := w.s.Lab.Listen(t.Context(), "n1", "tcp", w.address)
 	must(t, err)
-	t.Cleanup(func() { l.Close() })
+	if w.door != nil {
+		w.door.Close() // of an earlier boot
+	}
+	w.door = l
 	go func() {
 		for {
 			c, err := l.Accept()
