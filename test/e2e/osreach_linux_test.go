@@ -84,8 +84,8 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 		return w.seen
 	})
 	step(t, "a node that stays off after its restart counts as failed, and the other worker is not started", w.staysOff)
-	step(t, "images and arguments that would strand nodes are refused before any node is touched", w.refuses)
 	step(t, "a firewall and an image in one update cut a node off, without an API server and with a power cut: it undoes both", w.cutOff)
+	step(t, "images and arguments that would strand nodes are refused before any node is touched", w.refuses)
 }
 
 // version pushes an image with which nodes come up.
@@ -286,13 +286,12 @@ func configured(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Imag
 	return img
 }
 
-// cutOff: the firewall is written before the image is booted, so that the deployment before has it too.
-// The node returns to that deployment by itself, is not Ready there either, and undoes the file.
+// cutOff: the firewall is written before the image is booted, so that the deployment before has it too,
+// and returning to that deployment alone does not suffice.
 func (w *osReach) cutOff(t *testing.T) {
 	image := w.version(t, "4")
 	w.takes(t, image)
-	drop := firewall("drop")
-	w.edit(t, func(s *v1alpha1.NodeConfigSpec) { s.Files[0].Contents = &v1alpha1.FileContents{Inline: &drop} })
+	w.firewall(t, "drop")
 	w.waiting(t)
 	before := w.boots(t)
 	w.plan(t)
@@ -332,6 +331,15 @@ func (w *osReach) cutOff(t *testing.T) {
 	if got := nu.Status.Observed.Fields[model.FieldOSImage]; got != c.Booted {
 		t.Errorf("the agent reports %s", got)
 	}
+	w.giveUp(t)
+	w.firewall(t, "accept")
+}
+
+// firewall changes the file of the NodeConfig.
+func (w *osReach) firewall(t *testing.T, policy string) {
+	t.Helper()
+	text := firewall(policy)
+	w.edit(t, func(s *v1alpha1.NodeConfigSpec) { s.Files[0].Contents = &v1alpha1.FileContents{Inline: &text} })
 }
 
 // rules are those of the node's firewall.
