@@ -41,7 +41,8 @@ type osSingleMove struct {
 	KubeletOS                      string
 	Boots                          int
 	Seconds, APIUnavailableSeconds float64
-	// Kept: an object that was written before is in etcd, and the node takes pods.
+	// Kept: an object that was written before is in etcd, and the node takes pods. A node that failed
+	// stays cordoned.
 	Kept bool
 }
 
@@ -129,6 +130,9 @@ func (w *osSingle) move(t *testing.T, what string, code int) osSingleMove {
 	err = w.s.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: osName}, &kept)
 	cordoned, cordonErr := w.s.Cordoned(t.Context(), osOnly)
 	m.Kept = err == nil && cordonErr == nil && kept.Data["before"] == "the boot" && !cordoned
+	if err != nil || kept.Data["before"] != "the boot" {
+		t.Errorf("etcd has lost what was written before: %+v, %v", kept.Data, err)
+	}
 	w.seen.Moves = append(w.seen.Moves, m)
 	w.listen(t) // the network of the node is that of its boot
 	return m
