@@ -89,6 +89,7 @@ type osMoved struct {
 // osSite is a lab whose workers boot OS images, with a registry on the address of n1.
 type osSite struct {
 	s        *scenario.Scenario
+	bundle   scenario.Bundle // with refit's own image, not approved
 	registry *registrytest.Server
 	address  string       // of the registry, as nodes, pods and the controller know it
 	door     net.Listener // at that address, in the network of n1
@@ -169,6 +170,7 @@ func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	must(t, err)
 	must(t, w.s.Install(ctx, b, dev))
 	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
+	w.bundle = b
 	w.serve(t)
 	return w
 }

@@ -78,6 +78,7 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
 	w := &osReach{osSite: startDeployedSite(t, scenario.Options{Name: "osreach", Nodes: 3, From: to, To: to})}
+	w.approves(t)
 	w.good = w.version(t, "2")
 	keepResult(t, "osreach.json", func() any {
 		w.seen.Kubernetes, w.seen.Steps = w.s.From, played[t.Name()]
@@ -86,6 +87,25 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 	step(t, "a node that stays off after its restart counts as failed, and the other worker is not started", w.staysOff)
 	step(t, "a firewall and an image in one update cut a node off, without an API server and with a power cut: it undoes both", w.cutOff)
 	step(t, "images and arguments that would strand nodes are refused before any node is touched", w.refuses)
+}
+
+// approves lets all nodes hold refit's own image. Before, only the node with the medium has it: while that
+// node is off, no controller runs, and none notices that it is off.
+func (w *osReach) approves(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	dev, err := w.s.Insert(ctx, w.s.MediumNode, w.bundle)
+	must(t, err)
+	must(t, w.s.Approve(ctx, w.bundle))
+	for _, n := range w.s.Lab.Nodes() {
+		for image := range w.bundle.Images {
+			eventually(t, 4*time.Minute, n+" holds "+image, func() (bool, string) {
+				held, err := w.s.Held(ctx, n, w.bundle, image)
+				return held && err == nil, fmt.Sprint(held, err)
+			})
+		}
+	}
+	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
 }
 
 // version pushes an image with which nodes come up.
