@@ -16,8 +16,9 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 # conmon, skopeo, pkg-config and libseccomp-dev build and run CRI-O. HAProxy stands before API servers.
 # Prometheus and its promtool check alerts, dashboard and metrics; Alertmanager takes notifications.
 # MkDocs builds the documentation as web pages.
+# The labels of files are compared with matchpathcon and a real policy: neither package switches SELinux on (selinux-basics would).
 # The tests of file systems make their media with dosfstools, mtools, exfatprogs, exfat-fuse, xorriso, genisoimage and e2fsprogs.
-DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage prometheus prometheus-alertmanager mkdocs
+DEBIAN := ignition runc iptables nftables libseccomp2 iproute2 mount e2fsprogs xfsprogs util-linux systemd dbus procps gcc libc6-dev docker-registry haproxy ostree strace buildah uidmap conmon skopeo pkg-config libseccomp-dev dosfstools mtools exfatprogs exfat-fuse xorriso genisoimage prometheus prometheus-alertmanager mkdocs selinux-utils selinux-policy-default
 
 .DEFAULT_GOAL := help
 

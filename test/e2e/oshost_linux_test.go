@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -66,12 +65,8 @@ func TestOSImageStagedAndDrift(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
-	dir, bootc := osTools(t)
-	stock := filepath.Join(dir, "stock")
-	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), stock)
-	w := &osHosts{osSite: startOSSite(t, scenario.Options{Name: "oshosts", Nodes: 3, OSImage: stock})}
-	w.bootc = bootc
-	w.base = w.push(t, "os/base", osImage(t, simhost.Node(t, "2", bootc)))
+	w := &osHosts{osSite: startDeployedSite(t, scenario.Options{Name: "oshosts", Nodes: 3})}
+	w.base = w.push(t, "os/base", osImage(t, simhost.Node(t, "2", w.bootc)))
 	w.seen.Staged, w.seen.Soft = map[string]osStaged{}, map[string][]string{}
 	w.keep(t)
 	step(t, "outside its window the pool stages its image, one node at a time, and cordons none", w.staged)

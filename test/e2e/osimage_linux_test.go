@@ -89,8 +89,10 @@ type osMoved struct {
 // osSite is a lab whose workers boot OS images, with a registry on the address of n1.
 type osSite struct {
 	s        *scenario.Scenario
+	bundle   scenario.Bundle // with refit's own image, not approved
 	registry *registrytest.Server
-	address  string // of the registry, as nodes, pods and the controller know it
+	address  string       // of the registry, as nodes, pods and the controller know it
+	door     net.Listener // at that address, in the network of n1
 	bootc    string
 	layers   []string // digests of the base's layers
 	base     string   // reference by digest
@@ -120,11 +122,7 @@ func TestOSImage(t *testing.T) {
 // newOSSite makes the lab with refit installed, and the registry with the base.
 func newOSSite(t *testing.T) *osSite {
 	t.Helper()
-	dir, bootc := osTools(t)
-	stock := filepath.Join(dir, "stock")
-	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), stock)
-	w := startOSSite(t, scenario.Options{Name: "osimage", Nodes: 3, OSImage: stock})
-	w.bootc = bootc
+	w := startDeployedSite(t, scenario.Options{Name: "osimage", Nodes: 3})
 	for _, n := range osWorkers {
 		if got := w.kubeletOS(t, n); got != "Simulated OS 1" {
 			t.Fatalf("node %s runs %q, not the stock OS", n, got)
@@ -155,10 +153,13 @@ func osTools(t *testing.T) (dir, bootc string) {
 	return dir, bootc
 }
 
-// startOSSite makes a lab with refit installed and a registry.
+// startOSSite makes a lab with refit installed and a registry. Kubernetes stays at one release.
 func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	t.Helper()
-	o.From, o.To, o.MediumNode = from, to, fmt.Sprintf("n%d", min(2, o.Nodes))
+	if o.From == "" {
+		o.From, o.To = from, to
+	}
+	o.MediumNode = fmt.Sprintf("n%d", min(2, o.Nodes))
 	w := &osSite{s: prepared(t, o)}
 	ctx := t.Context()
 	must(t, w.s.Components(ctx))
@@ -169,8 +170,30 @@ func startOSSite(t *testing.T, o scenario.Options) *osSite {
 	must(t, err)
 	must(t, w.s.Install(ctx, b, dev))
 	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
+	w.bundle = b
 	w.serve(t)
 	return w
+}
+
+// startDeployedSite is startOSSite with nodes that are installed with an OS image, version 1.
+func startDeployedSite(t *testing.T, o scenario.Options) *osSite {
+	t.Helper()
+	dir, bootc := osTools(t)
+	o.OSImage = filepath.Join(dir, "stock")
+	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), o.OSImage)
+	w := startOSSite(t, o)
+	w.bootc = bootc
+	return w
+}
+
+// goodAndBad pushes an image with which nodes come up, version 2, and one with which the kubelet does
+// not start, version 3.
+func (w *osSite) goodAndBad(t *testing.T) (good, bad string) {
+	t.Helper()
+	good = w.push(t, "os/good", osImage(t, simhost.Node(t, "2", w.bootc)))
+	bad = w.push(t, "os/bad", osImage(t, simhost.Node(t, "3", w.bootc).With(simhost.Files{
+		"usr/lib/systemd/system/kubelet.service.d/99-bad.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=" + osBadFlag + "\n"})))
+	return good, bad
 }
 
 // osImage is an image of plain layers: what is large and random does not shrink. The machine
@@ -195,6 +218,7 @@ func (w *osSite) serve(t *testing.T) {
 	w.registry = registrytest.Start(t)
 	w.address = net.JoinHostPort(w.s.Lab.Address("n1"), osPort)
 	w.listen(t)
+	t.Cleanup(func() { w.door.Close() }) // a step ends before the site does
 	// The site says to its container runtimes that this registry has no TLS.
 	dir := "/etc/containerd/certs.d/" + w.address
 	for _, n := range w.s.Lab.Nodes() {
@@ -208,7 +232,10 @@ func (w *osSite) listen(t *testing.T) {
 	t.Helper()
 	l, err := w.s.Lab.Listen(t.Context(), "n1", "tcp", w.address)
 	must(t, err)
-	t.Cleanup(func() { l.Close() })
+	if w.door != nil {
+		w.door.Close() // of an earlier boot
+	}
+	w.door = l
 	go func() {
 		for {
 			c, err := l.Accept()

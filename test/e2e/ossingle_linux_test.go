@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/test/simhost"
 )
 
 // osOnly is the only node of the cluster.
@@ -43,7 +41,8 @@ type osSingleMove struct {
 	KubeletOS                      string
 	Boots                          int
 	Seconds, APIUnavailableSeconds float64
-	// Kept: an object that was written before is in etcd, and the node takes pods.
+	// Kept: an object that was written before is in etcd, and the node takes pods. A node that failed
+	// stays cordoned.
 	Kept bool
 }
 
@@ -54,16 +53,10 @@ func TestOSImageSingleNode(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
-	dir, bootc := osTools(t)
-	stock := filepath.Join(dir, "stock")
-	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), stock)
-	w := &osSingle{osSite: startOSSite(t, scenario.Options{Name: "hosts-single", Nodes: 1, OSImage: stock})}
-	w.bootc = bootc
-	w.good = w.push(t, "os/good", osImage(t, simhost.Node(t, "2", bootc)))
-	w.bad = w.push(t, "os/bad", osImage(t, simhost.Node(t, "3", bootc).With(simhost.Files{
-		"usr/lib/systemd/system/kubelet.service.d/99-bad.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=" + osBadFlag + "\n"})))
+	w := &osSingle{osSite: startDeployedSite(t, scenario.Options{Name: "ossingle", Nodes: 1, From: to, To: to})}
+	w.good, w.bad = w.goodAndBad(t)
 	keepResult(t, "ossingle.json", func() any {
-		w.seen.Kubernetes, w.seen.Steps = from, played[t.Name()]
+		w.seen.Kubernetes, w.seen.Steps = w.s.From, played[t.Name()]
 		return w.seen
 	})
 	step(t, "the only node boots an image, and has its control plane again", w.comesUp)
@@ -137,6 +130,9 @@ func (w *osSingle) move(t *testing.T, what string, code int) osSingleMove {
 	err = w.s.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: osName}, &kept)
 	cordoned, cordonErr := w.s.Cordoned(t.Context(), osOnly)
 	m.Kept = err == nil && cordonErr == nil && kept.Data["before"] == "the boot" && !cordoned
+	if err != nil || kept.Data["before"] != "the boot" {
+		t.Errorf("etcd has lost what was written before: %+v, %v", kept.Data, err)
+	}
 	w.seen.Moves = append(w.seen.Moves, m)
 	w.listen(t) // the network of the node is that of its boot
 	return m

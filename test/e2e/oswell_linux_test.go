@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 	"github.com/refit-dev/refit/internal/model"
-	"github.com/refit-dev/refit/test/simhost"
 )
 
 const (
@@ -68,14 +66,8 @@ func TestOSImageKubeletDead(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
 		t.Skip("nodes that boot OS images take a lab of their own: make e2e")
 	}
-	dir, bootc := osTools(t)
-	stock := filepath.Join(dir, "stock")
-	simhost.Layout(t, osImage(t, simhost.Node(t, "1", bootc)), stock)
-	w := &osWell{osSite: startOSSite(t, scenario.Options{Name: "oswell", Nodes: 3, OSImage: stock})}
-	w.bootc = bootc
-	w.good = w.push(t, "os/good", osImage(t, simhost.Node(t, "2", bootc)))
-	w.bad = w.push(t, "os/bad", osImage(t, simhost.Node(t, "3", bootc).With(simhost.Files{
-		"usr/lib/systemd/system/kubelet.service.d/99-bad.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=" + osBadFlag + "\n"})))
+	w := &osWell{osSite: startDeployedSite(t, scenario.Options{Name: "oswell", Nodes: 3})}
+	w.good, w.bad = w.goodAndBad(t)
 	w.keep(t)
 	step(t, "an image with which the nodes come up is booted by both workers", w.comesUp)
 	step(t, "an image with which the kubelet does not start: the first worker rolls back by itself, and reports why", w.goesBack)

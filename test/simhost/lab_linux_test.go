@@ -79,6 +79,9 @@ func TestLabNodeBootsItsDeployment(t *testing.T) {
 		t.Fatal("the control plane's OS is no image:", out)
 	}
 	is("1", stock)
+	if out, err := l.Output(t.Context(), node, "ls", "/etc/selinux/config"); err == nil {
+		t.Fatal("the node has the machine's policy of SELinux:", out)
+	}
 
 	// Into the node, as a bundle would bring it.
 	var tar bytes.Buffer

@@ -101,6 +101,7 @@ var shown = []struct {
 	{"test/e2e/results/osbuild.json", "a Containerfile built by an unprivileged Job", none},
 	{"test/e2e/results/oshosts.json", "OS images staged before the drain, drift", count("Drift", "drift policies")},
 	{"test/e2e/results/oswell.json", "an OS image whose kubelet does not start", count("Failures", "failures undone")},
+	{"test/e2e/results/ossingle.json", "the only node of a cluster boots an OS image, and returns from one whose kubelet does not start", count("Moves", "moves")},
 	{"test/boot/results/b.json", "a machine with GRUB, libostree and a kernel of its own boots an OS image, in QEMU", bootedMachine},
 	{"test/boot/results/c.json", "an OS image whose kernel panics: GRUB returns to the image before", bootedMachine},
 	{"test/boot/results/d.json", "an OS image whose systemd hangs: the watchdog restarts, GRUB returns", bootedMachine},

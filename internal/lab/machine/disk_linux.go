@@ -65,9 +65,10 @@ func (m *Machine) makeDirs(disk string) error {
 }
 
 // hidden directories of the machine's /etc hold what its administrator enabled
-// or set: it must not run in a node.
+// or set: it must not run in a node. With a policy of SELinux in /etc, libostree finalizes a
+// deployment in bubblewrap, which the machine may not have.
 var hidden = strings.Fields(`systemd containers crio init.d rc0.d rc1.d rc2.d rc3.d rc4.d rc5.d rc6.d rcS.d cron.d cron.hourly cron.daily
-cron.weekly cron.monthly sysctl.d modules-load.d containerd cni kubernetes`)
+cron.weekly cron.monthly sysctl.d modules-load.d containerd cni kubernetes selinux`)
 
 // hideServices makes the overlay show nothing of the machine in the hidden directories.
 func (m *Machine) hideServices(disk string) error {
