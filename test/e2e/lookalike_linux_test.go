@@ -230,6 +230,9 @@ func nextBuild(version string) string {
 	return version[:last] + string(version[last]+1)
 }
 
+// mostUnavailable is how long the API server of a single server may be unavailable in a move.
+const mostUnavailable = 30 * time.Second
+
 func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool) *distributionMove {
 	t.Helper()
 	ctx := t.Context()
@@ -264,6 +267,9 @@ func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool)
 	}
 	if m.Nodes["n1"].Snapshots == 0 {
 		t.Error("the server saved no snapshot of etcd")
+	}
+	if m.APIUnavailableSeconds > mostUnavailable.Seconds() {
+		t.Errorf("the API server was unavailable for %.1f s, the limit is %s", m.APIUnavailableSeconds, mostUnavailable)
 	}
 	waitsForImage(t, s)
 	return m
