@@ -57,6 +57,8 @@ const (
 	ReasonImagesMissing         = "ImagesMissing"
 	ReasonPinsIgnored           = "PinsIgnored"
 	ReasonNoLocalCopy           = "NoLocalCopy"
+	ReasonSnapshotMissing       = "SnapshotMissing"
+	ReasonSnapshotUnusable      = "SnapshotUnusable"
 	ReasonColdStartCheckMissing = "ColdStartCheckMissing"
 	ReasonImageNotPinned        = "ImageNotPinned"
 	ReasonPayloadMissing        = "PayloadMissing"
@@ -299,6 +301,9 @@ const (
 	// at once and puts its images back before its kubelet starts. The value is a new
 	// one for each drill.
 	AnnotationDrill = "refit.dev/drill"
+	// AnnotationRestoreDrill on a NodeUpdate asks its agent to rehearse a restore of the
+	// datastore. The value is a new one for each rehearsal.
+	AnnotationRestoreDrill = "refit.dev/restore-drill"
 	// AnnotationHold on a Node keeps updates from starting on it; its value is the
 	// reason that a person gave. A node that has started is finished.
 	AnnotationHold = "refit.dev/hold"

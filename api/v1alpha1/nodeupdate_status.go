@@ -200,6 +200,38 @@ type ColdStart struct {
 	Missing int32 `json:"missing,omitempty"`
 }
 
+// RestoreDrill is a rehearsed restore of the datastore, from the newest snapshot that an update
+// left on the node. The agent restores it into a scratch directory, reads it whole, and removes
+// it. The running datastore is not touched.
+type RestoreDrill struct {
+	// ID of the rehearsal, as refit.dev/restore-drill named it.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	ID string `json:"id"`
+	// FinishedAt is when the rehearsal ended, Milliseconds how long it took.
+	FinishedAt   metav1.Time `json:"finishedAt"`
+	Milliseconds int64       `json:"milliseconds"`
+	// Datastore: Etcd or SQLite. Snapshot is its path on the node, SnapshotAt when it was made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Datastore string `json:"datastore,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x1f\x7f-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]*$`
+	Snapshot string `json:"snapshot,omitempty"`
+	// +optional
+	SnapshotAt *metav1.Time `json:"snapshotAt,omitempty"`
+	// Bytes that were restored, and Objects of Kubernetes that were read in them.
+	// +optional
+	Bytes int64 `json:"bytes,omitempty"`
+	// +optional
+	Objects int64 `json:"objects,omitempty"`
+	// Problem is why nothing was restored, or why what was restored cannot be read. Without one
+	// the rehearsal passed.
+	// +optional
+	Problem *NodeProblem `json:"problem,omitempty"`
+}
+
 // NodeProblem is something that is wrong with a node's agent.
 type NodeProblem struct {
 	// Reason word.
@@ -269,6 +301,9 @@ type NodeUpdateStatus struct {
 	// ColdStart is what this node would start from if its runtime's store were lost.
 	// +optional
 	ColdStart *ColdStart `json:"coldStart,omitempty"`
+	// RestoreDrill is the last rehearsed restore of the datastore.
+	// +optional
+	RestoreDrill *RestoreDrill `json:"restoreDrill,omitempty"`
 	// +optional
 	Run *NodeRunStatus `json:"run,omitempty"`
 	// Problems of this node's agent that do not stop it: damaged state files, a disk

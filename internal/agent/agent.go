@@ -132,6 +132,9 @@ type Parts struct {
 	// Drill records a cold-start drill by its ID and restarts the machine; a drill that
 	// is on record does nothing. nil: this agent runs no drills.
 	Drill func(ctx context.Context, id string) error
+	// Rehearse restores the newest snapshot of the datastore into a scratch directory and reads
+	// it. nil: this agent rehearses nothing.
+	Rehearse func(ctx context.Context, id string) v1alpha1.RestoreDrill
 	// Stager prepares what the node boots next; nil: a run does that in its own step.
 	Stager Stager
 	// Repair undoes changes that a person or a program made to configured files and
@@ -179,7 +182,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 	configs := &configApproval{shared: s, checks: map[string]configCheck{}}
 	payloads := &payloadFinder{shared: s, compared: map[string]bool{}}
 	space := &spaceChecker{shared: s, place: p.Place, eviction: kubeletEviction, booted: "/run/ostree-booted"}
-	maintenance := &maintenanceLoop{shared: s, settled: p.Settled, drill: p.Drill, drills: make(chan string, 1)}
+	maintenance := &maintenanceLoop{shared: s, settled: p.Settled, drill: p.Drill, drills: make(chan string, 1), rehearse: p.Rehearse, rehearsals: make(chan string, 1)}
 	mediaScan := &mediaLoop{s}
 	a := &Agent{
 		shared:    s,
@@ -187,7 +190,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 		payloads:  payloads,
 		space:     space,
 		configs:   configs,
-		watch:     &watchLoop{shared: s, requestDrill: maintenance.requestDrill},
+		watch:     &watchLoop{shared: s, requestDrill: maintenance.requestDrill, requestRehearsal: maintenance.requestRehearsal},
 		mediaScan: mediaScan,
 		bundles:   &bundleLoop{shared: s, space: space, mediaScan: mediaScan, peers: peertransfer.Peers{Limit: &s.limit}},
 		images: &imageLoop{shared: s, space: space, rechecked: map[string]bool{}, firstPass: make(chan struct{}),

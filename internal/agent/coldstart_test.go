@@ -66,3 +66,44 @@ func TestADrillIsPlayedOnAReadyNodeOnly(t *testing.T) {
 		}
 	}
 }
+
+// A restore is rehearsed once for each request, not while an update runs, and not again by an
+// agent that starts again.
+func TestARestoreIsRehearsedOnce(t *testing.T) {
+	a := idle(t, &fakeRuntime{})
+	var ran []string
+	l := a.maintenance
+	l.rehearsals = make(chan string, 1)
+	l.rehearse = func(_ context.Context, id string) v1alpha1.RestoreDrill {
+		ran = append(ran, id)
+		return v1alpha1.RestoreDrill{Datastore: "sqlite", Objects: 3}
+	}
+	request := func(id string, last *v1alpha1.RestoreDrill, want int) {
+		t.Helper()
+		l.requestRehearsal(id, last)
+		select {
+		case id := <-l.rehearsals:
+			l.rehearseRestore(t.Context(), id)
+		default:
+		}
+		if len(ran) != want {
+			t.Errorf("%s: ran %v", id, ran)
+		}
+	}
+	request("", nil, 0)
+	request("r1", &v1alpha1.RestoreDrill{ID: "r1"}, 0)
+	request("r2", nil, 1)
+	request("r2", nil, 1)
+	if r := a.state.restoreDrill; r == nil || r.ID != "r2" || r.Objects != 3 || r.FinishedAt.IsZero() || r.Problem != nil {
+		t.Errorf("%+v", r)
+	}
+	a.runner = &busyRunner{a.runner}
+	request("r3", nil, 1)
+	if r := a.state.restoreDrill; r.ID != "r3" || r.Problem == nil || r.Problem.Reason != v1alpha1.ReasonAnotherUpdateRunning {
+		t.Errorf("%+v", r)
+	}
+}
+
+type busyRunner struct{ Runner }
+
+func (*busyRunner) Busy() bool { return true }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -18,6 +21,10 @@ type maintenanceLoop struct {
 	drill func(ctx context.Context, id string) error
 	// drills has the drill that was requested last.
 	drills chan string
+	// rehearse restores a snapshot into a scratch directory; nil: this agent rehearses nothing.
+	// rehearsals has the one that was requested last.
+	rehearse   func(ctx context.Context, id string) v1alpha1.RestoreDrill
+	rehearsals chan string
 }
 
 // Run works on drills, and calls settled when all images are pinned.
@@ -28,6 +35,9 @@ func (l *maintenanceLoop) Run(ctx context.Context) {
 			return
 		case id := <-l.drills:
 			l.playDrill(ctx, id)
+			continue
+		case id := <-l.rehearsals:
+			l.rehearseRestore(ctx, id)
 			continue
 		case <-l.wakeMaintenance:
 		}
@@ -81,4 +91,47 @@ func (l *maintenanceLoop) playDrill(ctx context.Context, id string) {
 	if err := l.drill(ctx, id); err != nil {
 		l.emitEvent(ctx, eventDrill, "drill "+id+" failed: "+err.Error())
 	}
+}
+
+// requestRehearsal passes on a rehearsed restore that the NodeUpdate asks for. last is the one in
+// its status: an agent that starts again does not repeat it.
+func (l *maintenanceLoop) requestRehearsal(id string, last *v1alpha1.RestoreDrill) {
+	if l.rehearse == nil {
+		return
+	}
+	l.mu.Lock()
+	if l.state.restoreDrill == nil {
+		l.state.restoreDrill = last
+	}
+	done := l.state.restoreDrill != nil && l.state.restoreDrill.ID == id
+	l.mu.Unlock()
+	if id == "" || done {
+		return
+	}
+	select {
+	case l.rehearsals <- id:
+	default: // the loop is busy; the next event of the watch names this one again
+	}
+}
+
+// rehearseRestore rehearses once for each ID. A run may replace the snapshot meanwhile, so it
+// waits for none.
+func (l *maintenanceLoop) rehearseRestore(ctx context.Context, id string) {
+	l.mu.Lock()
+	done := l.state.restoreDrill != nil && l.state.restoreDrill.ID == id
+	l.mu.Unlock()
+	if done {
+		return
+	}
+	begin := time.Now()
+	r := v1alpha1.RestoreDrill{Problem: &v1alpha1.NodeProblem{Reason: v1alpha1.ReasonAnotherUpdateRunning, Object: l.conf.Node,
+		Message: "an update of this node is running, which may replace the snapshot", Fix: "Ask again when the update is finished: refit status shows it."}}
+	if !l.runner.Busy() {
+		r = l.rehearse(ctx, id)
+	}
+	if ctx.Err() != nil {
+		return // the next start continues
+	}
+	r.ID, r.Milliseconds, r.FinishedAt = id, time.Since(begin).Milliseconds(), metav1.NewTime(time.Now().Truncate(time.Second))
+	l.update(func(s *state) { s.restoreDrill = &r })
 }

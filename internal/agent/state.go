@@ -39,6 +39,7 @@ type state struct {
 	observedPins string
 	health       *v1alpha1.NodeHealth
 	coldStart    *v1alpha1.ColdStart
+	restoreDrill *v1alpha1.RestoreDrill
 	problems     []statefile.Problem
 	run          *v1alpha1.NodeRunStatus
 	// runVerdict is why a permitted run does not start.
@@ -74,6 +75,8 @@ func (l *statusLoop) status(now time.Time) *v1alpha1.NodeUpdateStatus {
 		FileSystems: s.fileSystems,
 		Bundles:     s.bundles,
 		Problems:    nodeProblems(s.problems),
+
+		RestoreDrill: s.restoreDrill,
 
 		FailedFetches: s.failedFetches,
 	}

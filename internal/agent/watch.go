@@ -22,6 +22,8 @@ type watchLoop struct {
 	*shared
 	// requestDrill hands a drill to the maintenance loop.
 	requestDrill func(id string)
+	// requestRehearsal hands a rehearsed restore to it.
+	requestRehearsal func(id string, last *v1alpha1.RestoreDrill)
 }
 
 // Run follows the NodeUpdate until the context ends.
@@ -115,6 +117,7 @@ func (l *watchLoop) accept(w, before *desired.State, nu *v1alpha1.NodeUpdate) {
 		l.authority.RequestRead(time.Duration(w.Spec.HeartbeatSeconds) * time.Second / 8)
 	}
 	l.requestDrill(nu.Annotations[v1alpha1.AnnotationDrill])
+	l.requestRehearsal(nu.Annotations[v1alpha1.AnnotationRestoreDrill], nu.Status.RestoreDrill)
 	if changed || first {
 		for _, k := range []chan struct{}{l.wakeBundles, l.wakeImages, l.wakeRuns, l.wakeStage, l.wakeMedia, l.wakeFacts, l.wakeServer} {
 			wake(k)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/explain"
 	"github.com/refit-dev/refit/internal/pipeline/pin"
 	"github.com/refit-dev/refit/internal/text"
 )
@@ -95,4 +96,30 @@ func lastStart(w io.Writer, s *v1alpha1.ColdStart) {
 	}
 	fmt.Fprintf(w, "Last start: checked %s for %d s, after %s: %s compared by content, %s restored, %d missing.\n",
 		s.CheckedAt.UTC().Format(time.RFC3339), s.CheckSeconds, after, text.Count(int(s.Compared), "file"), text.Count(int(s.Restored), "image"), s.Missing)
+}
+
+// RestoreDrillView is a rehearsed restore of a node's datastore.
+type RestoreDrillView struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Node       string `json:"node"`
+	// Restored: the newest snapshot was restored into a scratch directory, and read whole.
+	Restored bool `json:"restored"`
+	// Result is what the node's agent reported.
+	Result *v1alpha1.RestoreDrill `json:"result"`
+}
+
+// RestoreDrill writes the result of a rehearsal.
+func RestoreDrill(w io.Writer, format string, v RestoreDrillView) error {
+	if format == JSON || format == YAML {
+		return Value(w, format, v)
+	}
+	r := v.Result
+	if p := r.Problem; p != nil {
+		fmt.Fprintf(w, "Node %s restored no snapshot.\n  %s: %s: %s\n    %s\n", v.Node, p.Reason, p.Object, p.Message, p.Fix)
+		return nil
+	}
+	fmt.Fprintf(w, "Node %s restored its snapshot of %s into a scratch directory and read it whole, in %.1f s.\n", v.Node, r.Datastore, float64(r.Milliseconds)/1000)
+	_, err := fmt.Fprintf(w, "%s, %s: %s\nMade %s. The running datastore was not touched.\n", explain.Bytes(r.Bytes), text.Count(int(r.Objects), "object"), r.Snapshot, r.SnapshotAt.UTC().Format(time.RFC3339))
+	return err
 }

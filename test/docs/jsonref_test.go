@@ -14,7 +14,7 @@ import (
 var answers = map[string]string{
 	"BootImage": "refit bootimage image", "BootImageCheck": "refit bootimage check", "BootImageHistory": "refit bootimage list", "BootImageProposals": "refit bootimage diff",
 	"BootImageUploads": "refit bootimage uploads", "BootImages": "refit bootimage status", "Bundle": "refit bundle inspect",
-	"BundleDelta": "refit bundle inspect", "BundleDiff": "refit bundle diff", "BundleImages": "refit bundle images", "BundleList": "refit bundle list", "BundleRemoval": "refit bundle remove", "ClusterBundles": "refit bundle list", "Detection": "refit-agent detect", "Drain": "refit explain node/NAME", "Drill": "refit drill",
+	"BundleDelta": "refit bundle inspect", "BundleDiff": "refit bundle diff", "BundleImages": "refit bundle images", "BundleList": "refit bundle list", "BundleRemoval": "refit bundle remove", "ClusterBundles": "refit bundle list", "Detection": "refit-agent detect", "Drain": "refit explain node/NAME", "Drill": "refit drill", "RestoreDrill": "refit drill --restore",
 	"Gate": "refit gate", "ImageReport": "refit tags check", "Inventory": "refit inventory", "Lint": "refit tags lint", "OSBuilt": "refit image build", "OSFiles": "refit image files", "OSHistory": "refit image history", "OSLint": "refit image lint",
 	"NodeStatus": "refit-agent status", "Notification": "refit-controller -notifications", "PlanView": "refit plan", "Receipt": "refit receipt", "Receipts": "refit receipts", "RestartForecast": "refit tags check --event", "Simulation": "refit-lab simulate --result", "Status": "refit status", "Support": "refit support",
 	"TagCompare": "refit tags compare", "TagPlan": "refit tags plan", "TagRetention": "refit tags retain", "TagSort": "refit tags sort",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
@@ -183,14 +184,31 @@ func clusterUpdate(t *testing.T, s *scenario.Scenario) v1alpha1.ClusterUpdate {
 	return u
 }
 
-// allAt asks that the kubelet of every node has a version and is Ready.
+// allAt asks that every node runs a version and is Ready. Where the kubelet does not report the build, the agent does: it may
+// have to observe the node again after a start.
 func allAt(t *testing.T, s *scenario.Scenario, version string) {
 	t.Helper()
-	for _, n := range s.Lab.Nodes() {
-		found, ready, err := s.Kubelet(t.Context(), n)
-		must(t, err)
-		if found != version || !ready {
-			t.Errorf("%s: kubelet %s, Ready %t, want %s", n, found, ready, version)
+	eventually(t, time.Minute, "every node is Ready at "+version, func() (bool, string) {
+		var other []string
+		for _, n := range s.Lab.Nodes() {
+			found, ready, err := s.Kubelet(t.Context(), n)
+			if err == nil {
+				found, err = releaseOf(t, s, n, found)
+			}
+			if err != nil || found != version || !ready {
+				other = append(other, fmt.Sprintf("%s: %s, Ready %t, %v", n, found, ready, err))
+			}
 		}
+		return len(other) == 0, strings.Join(other, "; ")
+	})
+}
+
+// releaseOf is the release that a node runs, whose kubelet reports a version.
+func releaseOf(t *testing.T, s *scenario.Scenario, node, kubelet string) (string, error) {
+	t.Helper()
+	nu, err := nodeUpdate(t, s, node)
+	if err != nil || nu.Status.Observed == nil {
+		return kubelet, err
 	}
+	return distribution.Release(kubelet, nu.Status.Observed.KubeletVersion), nil
 }

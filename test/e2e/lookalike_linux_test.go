@@ -17,6 +17,7 @@ import (
 	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/scenario"
+	"github.com/refit-dev/refit/internal/render"
 )
 
 // lookAlikes are the distributions of which the lab has a look-alike, with the versions of
@@ -194,6 +195,32 @@ type distributionMove struct {
 	// APIUnavailableSeconds is how long the API server did not answer.
 	APIUnavailableSeconds float64 `json:"apiUnavailableSeconds"`
 	Seconds               float64 `json:"seconds"`
+	// Restore is the rehearsed restore of the server's snapshot after the move.
+	Restore *rehearsedRestore `json:"rehearsedRestore"`
+}
+
+// rehearsedRestore is what `refit drill --restore` said of a server.
+type rehearsedRestore struct {
+	Datastore    string `json:"datastore"`
+	Bytes        int64  `json:"bytes"`
+	Objects      int64  `json:"objects"`
+	Milliseconds int64  `json:"milliseconds"`
+}
+
+// rehearseRestore has the server rehearse a restore of its snapshot, which has at least the
+// objects that a new cluster has. The scratch directory is gone afterwards.
+func rehearseRestore(t *testing.T, s *scenario.Scenario) *rehearsedRestore {
+	t.Helper()
+	const leastObjects = 100
+	r, err := s.Run(t.Context(), "drill", "--node", "n1", "--restore", "--yes", "-o", "json")
+	must(t, err)
+	var v render.RestoreDrillView
+	must(t, json.Unmarshal([]byte(r.Stdout), &v))
+	if r.Code != 0 || !v.Restored || v.Result.Objects < leastObjects {
+		t.Errorf("exit code %d: %s", r.Code, r.Stdout)
+	}
+	must(t, s.Exec(t.Context(), "n1", "test", "!", "-e", "/var/lib/refit/restore-drill"))
+	return &rehearsedRestore{v.Result.Datastore, v.Result.Bytes, v.Result.Objects, v.Result.Milliseconds}
 }
 
 // TestLookAlikeUpdate moves three nodes of the lab's look-alikes of k3s, RKE2 and k0s to another
@@ -230,6 +257,9 @@ func nextBuild(version string) string {
 	return version[:last] + string(version[last]+1)
 }
 
+// mostUnavailable is how long the API server of a single server may be unavailable in a move.
+const mostUnavailable = 30 * time.Second
+
 func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool) *distributionMove {
 	t.Helper()
 	ctx := t.Context()
@@ -265,7 +295,11 @@ func moveDistribution(t *testing.T, s *scenario.Scenario, to string, first bool)
 	if m.Nodes["n1"].Snapshots == 0 {
 		t.Error("the server saved no snapshot of etcd")
 	}
+	if m.APIUnavailableSeconds > mostUnavailable.Seconds() {
+		t.Errorf("the API server was unavailable for %.1f s, the limit is %s", m.APIUnavailableSeconds, mostUnavailable)
+	}
 	waitsForImage(t, s)
+	m.Restore = rehearseRestore(t, s)
 	return m
 }
 

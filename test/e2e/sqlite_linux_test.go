@@ -309,6 +309,7 @@ func moveAfterUndo(t *testing.T, s *scenario.Scenario) *sqliteMove {
 		t.Error("the object from before the update is gone")
 	}
 	waitsForImage(t, s)
+	m.Restore = rehearseRestore(t, s)
 	return m
 }
 

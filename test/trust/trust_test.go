@@ -512,6 +512,10 @@ func (s *site) testDrills(t *testing.T) {
 		return c.Patch(ctx, nu, patch)
 	}
 	s.refused("restart a node", ask(s.thief, "evil"))
+	nu := s.nodeUpdate()
+	patch := client.MergeFrom(nu.DeepCopy())
+	nu.Annotations = map[string]string{v1alpha1.AnnotationRestoreDrill: "evil"}
+	s.refused("fill a node's disk with rehearsals", s.thief.Patch(ctx, nu, patch))
 	if err := ask(s.admin, "drill-1"); err != nil {
 		t.Fatal(err)
 	}

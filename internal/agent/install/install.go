@@ -358,7 +358,7 @@ func removeState(o Removal) error {
 		return os.RemoveAll(dir)
 	}
 	for _, name := range []string{"blobs", "bundles", "journal", "runs", "rollback", "failpoint", "first-contact.json", "kubelet-restart",
-		"key.pem", "lock", "pins.json", "sources.json", "want.json", "layers", "hold.lock", "preflight.json", "clean-end", "drill.json"} {
+		"key.pem", "lock", "pins.json", "sources.json", "want.json", "layers", "hold.lock", "preflight.json", "clean-end", "drill.json", "restore-drill"} {
 		path := filepath.Join(dir, name)
 		for n := range statefile.Kept {
 			if err := os.RemoveAll(statefile.Aside(path, n+1)); err != nil {

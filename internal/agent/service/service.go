@@ -71,9 +71,10 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		Repair: func(ctx context.Context, c *model.NodeConfig, busy func() bool) ([]string, error) {
 			return next.files.Repair(ctx, conf.Path("repair"), c, busy)
 		},
-		Drill:   drillOf(conf),
-		Settled: (&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
-		Health:  (&nodeHealth{skew: api.Skew, ask: etcd.QueryHealth}).Observe,
+		Drill:    drillOf(conf),
+		Rehearse: (&rehearsal{conf.StateDir}).run,
+		Settled:  (&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
+		Health:   (&nodeHealth{skew: api.Skew, ask: etcd.QueryHealth}).Observe,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.findPinned = store.FindConfig, store.FindPinned
 			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.FindPayload, Log: log, Note: store.ReportProblem,

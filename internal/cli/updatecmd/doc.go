@@ -5,7 +5,7 @@
 // Promise: each command is one small, idempotent change of one object. The controller
 // acts on it, and refit status shows the result. ViewPlan only reads, and verifies the plan
 // by its digest. A drill is predicted from the same facts as the gate; only --run and a yes
-// start it, and only on a node that would recover. Receipts are read within bounds, and
+// start it, and only on a node that would recover. A yes also starts a rehearsed restore. Receipts are read within bounds, and
 // nothing outside of their directory is opened.
 //
 // Inputs: names, the objects of the cluster, files of receipts. Outputs: a sentence,

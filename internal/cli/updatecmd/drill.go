@@ -22,6 +22,7 @@ type drillCommand struct {
 	*inputs.Access
 	node, output string
 	run, yes     bool
+	restore      bool
 	timeout      time.Duration
 }
 
@@ -30,7 +31,7 @@ func NewDrill(a *inputs.Access) *cobra.Command {
 	d := &drillCommand{Access: a}
 	c := &cobra.Command{
 		Use:   "drill --node NODE",
-		Short: "Rehearse a power cut: does a node recover by itself?",
+		Short: "Rehearse a power cut, or a restore of the datastore",
 		Long: `Predict whether a node would recover by itself from a power cut that destroys its
 container runtime's store, without registry, network and peers. Show its pinned
 images, its local copies, the missing images and the peers that have them, and
@@ -41,18 +42,32 @@ Before its kubelet starts, the agent removes every pinned image from the runtime
 restores it from the local copy, and compares every file. The node's pods are
 unavailable meanwhile. The command does not restart a node that would not recover.
 
+With --restore, rehearse a restore of the datastore after a question. On the node, the
+agent restores the newest snapshot that an update left into a scratch directory, reads
+every page of it, counts its objects, and removes it. The running datastore is not
+touched, and no program is started.
+
 Exit codes: 0 it would recover, or did; 3 it would not, or there was no yes; 4 it has
-not recovered yet; 5 it recovered without some images.`,
+not recovered yet; 5 it recovered without some images. With --restore: 0 restored; 3 the
+node has no snapshot, no room or an update, or there was no yes; 4 no answer yet; 5 the
+snapshot is not usable.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.showDrill(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if d.restore {
+				return d.rehearseRestore(cmd.Context())
+			}
+			return d.showDrill(cmd.Context())
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&d.node, "node", "", "the node")
 	f.BoolVar(&d.run, "run", false, "restart the node without its images, and wait until it recovers")
-	f.BoolVarP(&d.yes, "yes", "y", false, "with --run: do not ask")
-	f.DurationVar(&d.timeout, "timeout", 15*time.Minute, "with --run: how long to wait for the node")
+	f.BoolVar(&d.restore, "restore", false, "rehearse a restore of the newest snapshot of etcd or SQLite, in a scratch directory of the node")
+	f.BoolVarP(&d.yes, "yes", "y", false, "with --run or --restore: do not ask")
+	f.DurationVar(&d.timeout, "timeout", 15*time.Minute, "with --run or --restore: how long to wait for the node")
 	f.StringVarP(&d.output, "output", "o", render.Table, "table, wide, json or yaml")
 	_ = c.MarkFlagRequired("node")
+	c.MarkFlagsMutuallyExclusive("run", "restore")
 	return c
 }
 

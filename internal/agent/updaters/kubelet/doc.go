@@ -17,7 +17,8 @@
 // there is a part of it. A server's program changes only after the distribution has saved,
 // and refit verified, a snapshot of etcd. Such a server is not returned over a minor version.
 // A server with SQLite is stopped for the swap: refit copies the database meanwhile, and an
-// undo over a minor version restores that copy together with the program.
+// undo over a minor version restores that copy together with the program. RehearseSQLite
+// restores a copy elsewhere and reads every page of it.
 //
 // Inputs: Host, payloads kubelet and kubectl, the step's configuration. Outputs: the
 // node's kubelet, 90-refit.conf in the kubelet's configuration directory, a drop-in of
