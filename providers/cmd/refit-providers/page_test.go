@@ -28,7 +28,7 @@ import (
 const cloudsPage = "ask-clouds-for-boot-images.md"
 
 // TestCommandsOfThePage types the commands of docs/how-to/ask-clouds-for-boot-images.md with the
-// program, against a simulated vCenter and a server with the API of Prism Central: the first
+// program, against a simulated vCenter and a server with the API of Prism Central. The first
 // check finds an image missing, the second uploads it, and the list is served.
 //
 // Replaced are only names that each reader replaces too: the configuration has two clouds of the
