@@ -58,6 +58,7 @@ func TestHowToK3s(t *testing.T) {
 		device, err = s.Insert(ctx, s.MediumNode, b)
 		must(t, err)
 		must(t, s.Install(ctx, b, device))
+		h.untilFound(t, 1)
 		if said := h.types(t, page, 3); !strings.Contains(said, "3 of 3 nodes are at") {
 			t.Errorf("the update is not done: %s", said)
 		}

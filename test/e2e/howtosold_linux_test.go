@@ -169,17 +169,7 @@ func (h *howTos) hops(t *testing.T, hop, target scenario.Bundle) {
 	}
 	_, err := h.s.InsertFile(t.Context(), h.s.MediumNode, mediumWith(t, h.s, hop, target))
 	must(t, err)
-	eventually(t, time.Minute, "both bundles are found on the stick", func() (bool, string) {
-		var l v1alpha1.BundleList
-		err := h.s.Client.List(t.Context(), &l)
-		found := 0
-		for _, b := range l.Items {
-			if len(b.Status.Locations) > 0 {
-				found++
-			}
-		}
-		return found == 2, fmt.Sprintf("%d of %d, %v", found, len(l.Items), err)
-	})
+	h.untilFound(t, 2)
 	h.types(t, page, 1)
 	said := h.types(t, page, 2)
 	for _, word := range []string{strings.TrimPrefix(from, "v"), strings.TrimPrefix(to, "v")} {
@@ -194,6 +184,22 @@ func (h *howTos) hops(t *testing.T, hop, target scenario.Bundle) {
 		}
 	}
 	allAt(t, h.s, to)
+}
+
+// untilFound waits until so many bundles were found on media.
+func (h *howTos) untilFound(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "bundles are found on the stick", func() (bool, string) {
+		var l v1alpha1.BundleList
+		err := h.s.Client.List(t.Context(), &l)
+		found := 0
+		for _, b := range l.Items {
+			if len(b.Status.Locations) > 0 {
+				found++
+			}
+		}
+		return found == n, fmt.Sprintf("%d of %d, %v", found, len(l.Items), err)
+	})
 }
 
 // followsTag types follow-an-image-tag.md for the workload of the lab, which has the names of
