@@ -25,19 +25,39 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/capidiff"
 )
 
-// TestHowTosOfAnOldCluster types three pages on a cluster of three nodes that is two minor
-// versions behind: an external updater, an update over both versions, and an image tag.
+// TestHowTosWithServers types two pages about servers of the reader on a cluster of three nodes: an
+// external updater, and a registry with a tag that a workload follows.
 //
 // Replaced are only names that each reader replaces too: the address of the updater and its
 // authority, the file with the present version, and the registry. The registry of the lab has
 // no login, and the track no window, so that it need not wait for the night.
-func TestHowTosOfAnOldCluster(t *testing.T) {
+func TestHowTosWithServers(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
-		t.Skip("three releases of Kubernetes, and three pages typed by hand: make e2e")
+		t.Skip("a lab of its own, and two pages typed by hand: make e2e")
 	}
-	s := start(t, "howtoold", 3, func(o *scenario.Options) { o.From = twoBack })
+	s := start(t, "howtoserver", 3)
 	h := administrator(t, s)
-	keepResult(t, "howtos-old.json", func() any { return map[string]any{"typed": h.typed, "steps": played[t.Name()]} })
+	keepResult(t, "howtos-servers.json", func() any { return map[string]any{"typed": h.typed, "steps": played[t.Name()]} })
+	ctx := t.Context()
+	own, err := s.MakeBundle(ctx, scenario.BundleOptions{File: "refit.tar", Version: "1.0.0", LeaveKubernetes: true})
+	must(t, err)
+	device, err := s.Insert(ctx, s.MediumNode, own)
+	must(t, err)
+	must(t, s.Install(ctx, own, device))
+	step(t, "an external updater changes the firmware of every node", func(t *testing.T) { h.changesFirmware(t) })
+	step(t, "a workload follows a tag, and returns", func(t *testing.T) { h.followsTag(t) })
+	step(t, "the table has exactly the blocks that were typed", func(t *testing.T) { h.compareTable(t) })
+}
+
+// TestHowToHops types the page about several minor versions on a cluster of three nodes that is two
+// minor versions behind.
+func TestHowToHops(t *testing.T) {
+	if os.Getenv("REFIT_E2E") == "" {
+		t.Skip("three releases of Kubernetes, and a page typed by hand: make e2e")
+	}
+	s := start(t, "howtohops", 3, func(o *scenario.Options) { o.From = twoBack })
+	h := administrator(t, s)
+	keepResult(t, "howtos-hops.json", func() any { return map[string]any{"typed": h.typed, "steps": played[t.Name()]} })
 	ctx := t.Context()
 	between, err := components.Release(ctx, from, func(line string) { t.Log(line) })
 	must(t, err)
@@ -49,9 +69,7 @@ func TestHowTosOfAnOldCluster(t *testing.T) {
 	must(t, err)
 	must(t, s.Install(ctx, hop, install))
 	must(t, s.Eject(ctx, s.MediumNode, install))
-	step(t, "an external updater changes the firmware of every node", func(t *testing.T) { h.changesFirmware(t) })
 	step(t, "the cluster moves over two minor versions with one approval", func(t *testing.T) { h.hops(t, hop, target) })
-	step(t, "a workload follows a tag, and returns", func(t *testing.T) { h.followsTag(t) })
 	step(t, "the table has exactly the blocks that were typed", func(t *testing.T) { h.compareTable(t) })
 }
 
