@@ -81,6 +81,7 @@ var shown = []struct {
 	}},
 	{"test/e2e/results/howtos.json", "the commands of how-to pages, typed on one cluster from an empty directory to an update that is done", typedBlocks},
 	{"test/e2e/results/howtos-servers.json", "the commands of two how-to pages, typed on a cluster with an external updater and a registry", typedPages},
+	{"test/e2e/results/howtos-k3s.json", "the commands of the page about k3s, typed for a look-alike of it", typedPages},
 	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/livecluster.json", "a running cluster restarts from its own bundle, without registry, power and images", steps},
 	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
