@@ -36,6 +36,7 @@ var damages = map[string][3]string{
 	"imagetrack":               {"tier: Intermediate", "tag: '2.6'", "a single tag has one version"},
 	"machinesource":            {"declared:\n    os: \"9.6\"\n    release: 1.36.3", "declared: {}", "declare the release, the OS version, or both"},
 	"nodeconfig":               {"path: /etc/motd", "path: /etc/../motd", "must be an absolute, clean path"},
+	"nodeconfig-fields":        {"path: firmware/bios", "path: file/bios", "none that refit's own updaters know"},
 	"osimage":                  {"track: true ", "track: false ", "leave track out, or set it to true"},
 	"pinnedimageset":           {"digest: sha256:5b0b", "digest: latest # ", "a tag alone can move"},
 	"trustpolicy":              {"threshold: 2", "threshold: 4", "lower it or add keys"},

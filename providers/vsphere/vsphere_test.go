@@ -1,41 +1,19 @@
 package vsphere
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vmware/govmomi/simulator"
-	_ "github.com/vmware/govmomi/vapi/simulator" // content libraries
-
 	"github.com/refit-dev/refit/internal/bootimage/bootstream"
 	"github.com/refit-dev/refit/providers/cloud"
 	"github.com/refit-dev/refit/providers/cloud/cloudtest"
 )
-
-const descriptor = `<Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xmlns:ovf="http://schemas.dmtf.org/ovf/envelope/1"
- xmlns:rasd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData" xmlns:vssd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData">
-<References><File ovf:href="disk.vmdk" ovf:id="file1" ovf:size="%d"/></References>
-<DiskSection><Info>disks</Info><Disk ovf:capacity="16" ovf:capacityAllocationUnits="byte * 2^30" ovf:diskId="vmdisk1" ovf:fileRef="file1" ovf:format="http://www.vmware.com/interfaces/specifications/vmdk.html#streamOptimized"/></DiskSection>
-<NetworkSection><Info>networks</Info><Network ovf:name="VM Network"><Description>net</Description></Network></NetworkSection>
-<VirtualSystem ovf:id="rhcos"><Info>a machine</Info><Name>rhcos</Name>
-<OperatingSystemSection ovf:id="80"><Info>os</Info></OperatingSystemSection>
-<VirtualHardwareSection><Info>hardware</Info>
-<System><vssd:ElementName>Virtual Hardware Family</vssd:ElementName><vssd:InstanceID>0</vssd:InstanceID><vssd:VirtualSystemType>vmx-13</vssd:VirtualSystemType></System>
-<Item><rasd:ElementName>2 cpus</rasd:ElementName><rasd:InstanceID>1</rasd:InstanceID><rasd:ResourceType>3</rasd:ResourceType><rasd:VirtualQuantity>2</rasd:VirtualQuantity></Item>
-<Item><rasd:AllocationUnits>byte * 2^20</rasd:AllocationUnits><rasd:ElementName>memory</rasd:ElementName><rasd:InstanceID>2</rasd:InstanceID><rasd:ResourceType>4</rasd:ResourceType><rasd:VirtualQuantity>4096</rasd:VirtualQuantity></Item>
-<Item><rasd:Address>0</rasd:Address><rasd:ElementName>scsi</rasd:ElementName><rasd:InstanceID>3</rasd:InstanceID><rasd:ResourceSubType>VirtualSCSI</rasd:ResourceSubType><rasd:ResourceType>6</rasd:ResourceType></Item>
-<Item><rasd:AddressOnParent>0</rasd:AddressOnParent><rasd:ElementName>disk</rasd:ElementName><rasd:HostResource>ovf:/disk/vmdisk1</rasd:HostResource><rasd:InstanceID>4</rasd:InstanceID><rasd:Parent>3</rasd:Parent><rasd:ResourceType>17</rasd:ResourceType></Item>
-</VirtualHardwareSection></VirtualSystem></Envelope>`
 
 // writeOVA writes an OVA with a disk of random bytes.
 func writeOVA(t *testing.T, size int) cloud.Payload {
@@ -45,28 +23,12 @@ func writeOVA(t *testing.T, size int) cloud.Payload {
 
 func writeOVAWith(t *testing.T, name string, size int) cloud.Payload {
 	t.Helper()
-	disk := make([]byte, size)
-	r := rand.NewChaCha8([32]byte{1})
-	_, _ = r.Read(disk)
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{"rhcos.ovf", fmt.Appendf(nil, strings.ReplaceAll(descriptor, "disk.vmdk", name), size)}, {name, disk}} {
-		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: 0o644, Size: int64(len(f.data))}); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = w.Write(f.data)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "rhcos.ova")
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	data := cloudtest.OVA(t, name, size)
+	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return cloud.Payload{Path: path, Size: int64(b.Len()), SHA256: fmt.Sprintf("%x", sha256.Sum256(b.Bytes()))}
+	return cloud.Payload{Path: path, Size: int64(len(data)), SHA256: fmt.Sprintf("%x", sha256.Sum256(data))}
 }
 
 func wanted(p cloud.Payload) cloud.Wanted {
@@ -82,23 +44,8 @@ type vcenter struct {
 
 func newVCenter(t *testing.T) *vcenter {
 	t.Helper()
-	m := simulator.VPX()
-	m.Machine = 1
-	if err := m.Create(); err != nil {
-		t.Fatal(err)
-	}
-	m.Service.TLS = new(tls.Config)
-	m.Service.RegisterEndpoints = true
-	s := m.Service.NewServer()
-	t.Cleanup(func() { s.Close(); m.Remove() })
-	ca, err := s.CertificateFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := *s.URL
-	server.User = nil
-	user := s.URL.User
-	return &vcenter{t: t, Cloud: &Cloud{Config: Config{Server: server.String(), CAFile: ca, Pool: "/DC0/host/DC0_C0/Resources"}, Login: func() (string, string, error) {
+	server, ca, user := cloudtest.VCenter(t)
+	return &vcenter{t: t, Cloud: &Cloud{Config: Config{Server: server, CAFile: ca, Pool: cloudtest.Pool}, Login: func() (string, string, error) {
 		password, _ := user.Password()
 		return user.Username(), password, nil
 	}}}

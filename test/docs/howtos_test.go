@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,9 +17,10 @@ var notTyped = regexp.MustCompile(`^<!-- not typed: (.+) -->$`)
 
 // howToRow is a row of test/e2e/testdata/howtos.yaml.
 type howToRow struct {
-	Test   string `json:"test"`
-	Blocks []int  `json:"blocks"`
-	Why    string `json:"why"`
+	Test   string           `json:"test"`
+	Blocks []int            `json:"blocks"`
+	Also   map[string][]int `json:"also"`
+	Why    string           `json:"why"`
 }
 
 // TestHowToTable: test/e2e/testdata/howtos.yaml has a row for each page of docs/how-to, with a
@@ -44,8 +46,10 @@ func TestHowToTable(t *testing.T) {
 			t.Errorf("%s has no row in test/e2e/testdata/howtos.yaml", page)
 			continue
 		}
-		if row.Test != "" && !tests[row.Test] {
-			t.Errorf("%s: there is no test %s", page, row.Test)
+		for _, name := range append(slices.Collect(maps.Keys(row.Also)), row.Test) {
+			if !tests[name] {
+				t.Errorf("%s: there is no test %q", page, name)
+			}
 		}
 		if len(row.Blocks) == 0 {
 			if row.Why == "" {
@@ -66,15 +70,16 @@ func checkTyped(t *testing.T, page string, row howToRow, marks []string) {
 	if row.Test == "" {
 		t.Errorf("%s: the table has typed blocks and no test", page)
 	}
+	all := slices.Concat(append(slices.Collect(maps.Values(row.Also)), row.Blocks)...)
 	for i, reason := range marks {
-		switch typed := slices.Contains(row.Blocks, i+1); {
+		switch typed := slices.Contains(all, i+1); {
 		case typed && reason != "":
 			t.Errorf("%s: block %d is typed, and its comment says that it is not", page, i+1)
 		case !typed && reason == "":
 			t.Errorf("%s: block %d is not typed; type it in %s, or write above it <!-- not typed: REASON -->", page, i+1, row.Test)
 		}
 	}
-	if last := slices.Max(row.Blocks); last > len(marks) {
+	if last := slices.Max(all); last > len(marks) {
 		t.Errorf("%s has %d blocks of commands, the table block %d", page, len(marks), last)
 	}
 }

@@ -29,8 +29,19 @@ type howToRow struct {
 	// Blocks of commands that the test types word by word, from 1. Without them it runs
 	// commands of its own.
 	Blocks []int `json:"blocks"`
+	// Also has blocks that other tests type, by their names.
+	Also map[string][]int `json:"also"`
 	// Why the commands of the page are not typed.
 	Why string `json:"why"`
+}
+
+// typed is how many blocks tests type.
+func (r howToRow) typed() int {
+	n := len(r.Blocks)
+	for _, blocks := range r.Also {
+		n += len(blocks)
+	}
+	return n
 }
 
 // shellBlock is a block of commands of a page.
@@ -491,7 +502,7 @@ func (h *howTos) counts(t *testing.T) map[string]any {
 		if row.Why != "" {
 			reasons = append(reasons, row.Why)
 		}
-		out[page] = map[string]any{"test": row.Test, "blocks": len(blocks), "typed": len(row.Blocks), "notTyped": len(blocks) - len(row.Blocks), "why": reasons}
+		out[page] = map[string]any{"test": row.Test, "blocks": len(blocks), "typed": row.typed(), "notTyped": len(blocks) - row.typed(), "why": reasons}
 	}
 	return out
 }

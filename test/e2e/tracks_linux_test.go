@@ -128,9 +128,15 @@ func (w *tracked) moveUnderPods(t *testing.T) {
 // until the ready pods run so many of each digest.
 func (w *tracked) until(t *testing.T, what string, want map[string]int) {
 	t.Helper()
+	w.untilPods(t, what, tracksNamespace, trackedApp, want)
+}
+
+// untilPods waits until the ready pods of an application run so many of each digest.
+func (w *registrySite) untilPods(t *testing.T, what, namespace, app string, want map[string]int) {
+	t.Helper()
 	eventually(t, 3*time.Minute, what, func() (bool, string) {
 		var l corev1.PodList
-		if err := w.s.Client.List(t.Context(), &l, client.InNamespace(tracksNamespace), client.MatchingLabels{"app": trackedApp}); err != nil {
+		if err := w.s.Client.List(t.Context(), &l, client.InNamespace(namespace), client.MatchingLabels{"app": app}); err != nil {
 			return false, err.Error()
 		}
 		got := map[string]int{}

@@ -84,6 +84,8 @@ var shown = []struct {
 		return steps(v) + ", images of a worker take " + disk("n2") + " on disk before and after, those of the control plane " + disk("n1")
 	}},
 	{"test/e2e/results/howtos.json", "the commands of how-to pages, typed on one cluster from an empty directory to an update that is done", typedBlocks},
+	{"test/e2e/results/howtos-servers.json", "the commands of two how-to pages, typed on a cluster with an external updater and a registry", typedPages},
+	{"test/e2e/results/howtos-k3s.json", "the commands of the page about k3s, typed for a look-alike of it", typedPages},
 	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/livecluster.json", "a running cluster restarts from its own bundle, without registry, power and images", steps},
 	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
@@ -214,6 +216,15 @@ func typedBlocks(v value) string {
 		}
 	}
 	return fmt.Sprintf("%d blocks of %d of %d pages", blocks, pages, len(all))
+}
+
+// typedPages of a test that types some pages only.
+func typedPages(v value) string {
+	pages, blocks := v.get("typed").(map[string]any), 0
+	for _, p := range pages {
+		blocks += len(p.([]any))
+	}
+	return fmt.Sprintf("%d blocks, %s", blocks, steps(v))
 }
 
 func none(value) string    { return "" }

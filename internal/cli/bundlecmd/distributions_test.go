@@ -29,7 +29,7 @@ import (
 // Versions of the releases that these tests make.
 const (
 	testK3s  = "v1.36.3+k3s1"
-	testRKE2 = "v1.36.3+rke2r2"
+	testRKE2 = "v1.36.3+rke2r1"
 	testK0s  = "v1.36.3+k0s.2"
 )
 
@@ -192,7 +192,7 @@ func k3sRelease(t *testing.T, arches ...string) map[string]string {
 }
 
 var rke2Images = map[string][]string{
-	"core":   {"docker.io/rancher/rke2-runtime:v1.36.3-rke2r2", "docker.io/rancher/hardened-kubernetes:v1.36.3-rke2r2-build20260909"},
+	"core":   {"docker.io/rancher/rke2-runtime:v1.36.3-rke2r1", "docker.io/rancher/hardened-kubernetes:v1.36.3-rke2r1-build20260909"},
 	"canal":  {"docker.io/rancher/hardened-calico:v3.32.2-build20260909"},
 	"cilium": {"docker.io/rancher/mirrored-cilium-cilium:v1.20.1"},
 }
@@ -365,6 +365,54 @@ func TestDistributionsForSeveralPlatforms(t *testing.T) {
 	}
 }
 
+// TestBundlesOfThePage types the block of docs/how-to/k3s-rke2-k0s.md about RKE2 with Cilium and
+// k0s for two platforms. Each command finds the files of its release in the directory.
+func TestBundlesOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/how-to/k3s-rke2-k0s.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```sh\n")
+	if len(blocks) < 3 {
+		t.Fatalf("the page has %d blocks of commands", len(blocks)-1)
+	}
+	block, _, _ := strings.Cut(blocks[2], "\n```")
+	distributionSite(t)
+	both := []string{"amd64", "arm64"}
+	releases := map[string]map[string]string{"rke2": rke2Release(t, runtime.GOARCH), "k0s": k0sRelease(t, both...)}
+	images := map[string][]string{"rke2": slices.Concat(rke2Images["core"], rke2Images["cilium"]), "k0s": k0sImages}
+	for line := range strings.SplitSeq(block, "\n") {
+		words := strings.Fields(line)
+		name, version, _ := strings.Cut(words[len(words)-1], ":")
+		if err := os.RemoveAll("release"); err != nil {
+			t.Fatal(err)
+		}
+		writeFiles(t, "release", releases[name], 0o644)
+		must(t, words[1:]...)
+		must(t, "bundle", "verify", "release.bundle", "--pub", "keys/refit.pub")
+		var v bundleView
+		if err := json.Unmarshal([]byte(must(t, "bundle", "inspect", "release.bundle", "-o", "json")), &v); err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, i := range v.Images {
+			have = append(have, i.Name)
+		}
+		for _, image := range images[name] {
+			if !slices.Contains(have, image) {
+				t.Errorf("the bundle of %s does not have %s: %v", name, image, have)
+			}
+		}
+		if v.KubernetesVersion != version || name == "k0s" && len(v.Platforms) != len(both) {
+			t.Errorf("the bundle of %s is of %s, for %v", name, v.KubernetesVersion, v.Platforms)
+		}
+		delete(releases, name)
+	}
+	if len(releases) > 0 {
+		t.Errorf("the page makes no bundle of %v", slices.Collect(maps.Keys(releases)))
+	}
+}
+
 func TestDistributionFromURL(t *testing.T) {
 	distributionSite(t)
 	files := map[string]string{}
@@ -451,7 +499,7 @@ func TestDistributionFromURL(t *testing.T) {
 func TestDistributionDefaultPlace(t *testing.T) {
 	for source, want := range map[string]string{
 		"k3s:" + testK3s:   "https://github.com/k3s-io/k3s/releases/download/v1.36.3%2Bk3s1/k3s-images.txt",
-		"rke2:" + testRKE2: "https://github.com/rancher/rke2/releases/download/v1.36.3%2Brke2r2/rke2-images-core.linux-amd64.txt",
+		"rke2:" + testRKE2: "https://github.com/rancher/rke2/releases/download/v1.36.3%2Brke2r1/rke2-images-core.linux-amd64.txt",
 		"k0s:" + testK0s:   "https://github.com/k0sproject/k0s/releases/download/v1.36.3%2Bk0s.2/airgap-images-list.txt",
 	} {
 		var out bytes.Buffer

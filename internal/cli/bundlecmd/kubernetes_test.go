@@ -33,8 +33,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil"
 )
 
-// foreign is an architecture that no computer with these tests has.
-const foreign = "s390x"
+// foreign is an architecture that this computer does not have.
+var foreign = map[bool]string{true: "amd64", false: "arm64"}[runtime.GOARCH == "arm64"]
 
 // testRelease is the version of the programs and of kubeadm's list.
 const testRelease = "v1.36.3"
@@ -51,7 +51,7 @@ func kubeadmScript(version string) string {
 // elfProgram is the beginning of a program for a machine, with its version as Go's linker
 // writes it.
 func elfProgram(arch, name, version string) string {
-	machine := map[string]uint16{"amd64": 62, "arm64": 183, "s390x": 22}[arch]
+	machine := map[string]uint16{"amd64": 62, "arm64": 183}[arch]
 	head := make([]byte, 64)
 	copy(head, "\x7fELF\x02\x01\x01")
 	binary.LittleEndian.PutUint16(head[18:], machine)

@@ -1,8 +1,9 @@
 // Package cloudtest cuts the line between an uploader and its cloud, as the death of its process
-// does: nothing is sent any more, no answer is received, and nothing is cleaned up.
+// does: nothing is sent any more, no answer is received, and nothing is cleaned up. It also starts
+// a simulated vCenter.
 //
-// Inputs: where to cut. Outputs: an http.RoundTripper, and what went over the line. Callers: tests
-// of the clouds.
+// Inputs: where to cut. Outputs: an http.RoundTripper, and what went over the line; a vCenter and
+// an OVA. Callers: tests of the clouds and of refit-providers.
 package cloudtest
 
 import (
