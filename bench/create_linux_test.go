@@ -183,7 +183,7 @@ func TestCreate(t *testing.T) {
 }
 
 // checkers makes copies, and returns the commands with which each program checks the images once they lie on a disk.
-func checkers(t *testing.T, set imageSet, refs []string, refit, crane, oras string) map[string][][]string {
+func checkers(t *testing.T, set *imageSet, refs []string, refit, crane, oras string) map[string][][]string {
 	t.Helper()
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
