@@ -42,7 +42,7 @@ type drainSeen struct {
 func (w *tracked) drained(t *testing.T) {
 	ctx := t.Context()
 	ref := registryAddress + "/" + netRepo + ":" + followed
-	first := w.publish(t, netRepo+":"+followed+"-b5.1", "first")
+	first := w.publish(t, netRepo+":"+followed+"-b5.1", "net first")
 	w.registry.Tag(netRepo, first, followed)
 	labels, grace := map[string]string{"app": netAgent}, int64(1)
 	must(t, w.s.Client.Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: tracksNamespace, Name: netAgent}, Spec: appsv1.DaemonSetSpec{
@@ -54,7 +54,7 @@ func (w *tracked) drained(t *testing.T) {
 	must(t, w.s.Client.Create(ctx, &v1alpha1.ImageTrack{ObjectMeta: metav1.ObjectMeta{Name: netAgent}, Spec: v1alpha1.ImageTrackSpec{
 		Repository: registryAddress + "/" + netRepo, Follow: v1alpha1.TrackFollow{Tag: followed}, Mode: v1alpha1.ModeWrite, IntervalSeconds: 10, Drain: &v1alpha1.DrainOptions{},
 		Targets: []v1alpha1.TrackTarget{{Kind: "DaemonSet", Namespace: tracksNamespace, Name: netAgent}}}}))
-	second := w.publish(t, netRepo+":"+followed+"-b5.2", "second")
+	second := w.publish(t, netRepo+":"+followed+"-b5.2", "net second")
 	w.registry.Tag(netRepo, second, followed)
 	eventually(t, 3*time.Minute, "the new build can be approved", func() (bool, string) {
 		r, err := w.s.Run(ctx, "tags", "approve", netAgent, followed+"-b5.2", "--reason", "a test")
