@@ -226,8 +226,8 @@ type ImageTrackSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 	// Drain cordons and drains a node before its pod of a DaemonSet, or its static pod, is
-	// replaced, and uncordons it when the new pod is Ready: for a network agent whose pods the
-	// traffic of the node passes. One node after the other. A DaemonSet needs the
+	// replaced, and uncordons it when the new pod is Ready. It is for network agents whose pods
+	// the traffic of the node passes. One node goes after the other. A DaemonSet needs the
 	// updateStrategy OnDelete.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.timeoutSeconds)",message="timeoutSeconds is for ClusterUpdates: a track waits, and its status names the pod"

@@ -25,7 +25,7 @@ func TestRebootFile(t *testing.T) {
 	check("nothing is asked for", nil, "")
 	check("a reboot is asked for", asked, "refit: ImageTrack gpu: 2.1 of the driver\n")
 	check("again", asked, "refit: ImageTrack gpu: 2.1 of the driver\n")
-	check("it is taken back", nil, "")
+	check("it is asked for no more", nil, "")
 	check("asked for once more", asked, "refit: ImageTrack gpu: 2.1 of the driver\n")
 	boot = "two"
 	check("the machine rebooted, and its /run is on a disk", asked, "")

@@ -14,10 +14,10 @@ import (
 // maxVerifiers bounds the goroutines that hash, and so the memory.
 const maxVerifiers = 4
 
-// Verify reads the whole bundle once, in order, and compares every byte of it with what the
-// bundle's digest covers: the header is still the one that was opened, tar headers, chunks with
-// the chunk table, paddings, the end. So it finds whatever changed since the bundle was made, at
-// the price of one hash. Bytes after the end are an error in a regular file and none of the
+// Verify reads the whole bundle once, in order, and compares every byte with what the bundle's
+// digest covers. The header is still the one that was opened, chunks are those of the chunk table,
+// tar headers, paddings and the end are as they must be. It finds every change since the bundle was
+// made, at the price of one hash. Bytes after the end are an error in a regular file and none of the
 // bundle's business on a device. progress (may be nil) gets bytes, in
 // ascending order, from one goroutine at a time. The error is that of the
 // lowest offset, a *bundle.CorruptError, or the context's.
