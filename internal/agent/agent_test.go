@@ -284,7 +284,7 @@ type testNode struct {
 	// rebootFile is where the agent asks for a reboot.
 	rebootFile string
 	agent      *Agent
-	stop  func()
+	stop       func()
 }
 
 func newTestNode(t *testing.T, name string, port int, media ...string) *testNode {

@@ -194,8 +194,12 @@ func TestARebootIsRequested(t *testing.T) {
 		}
 		return string(b)
 	}
-	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Reboot = &v1alpha1.RebootRequest{BootID: "this boot", Cause: "a driver"} })
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Reboot = &v1alpha1.RebootRequest{BootID: "this boot", Cause: "a driver"}
+	})
 	eventually(t, func() string { return hasText(file(), "refit: a driver") })
-	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) { s.Reboot = &v1alpha1.RebootRequest{BootID: "an earlier boot", Cause: "a driver"} })
+	n.api.tell(func(s *v1alpha1.NodeUpdateSpec) {
+		s.Reboot = &v1alpha1.RebootRequest{BootID: "an earlier boot", Cause: "a driver"}
+	})
 	eventually(t, func() string { return hasText(file(), "no such file") })
 }
