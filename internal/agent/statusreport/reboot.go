@@ -42,23 +42,13 @@ func (r *Reboot) Update(want *v1alpha1.RebootRequest) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the reboot file: %w", err)
 	}
-	exists, ours := err == nil, bytes.HasPrefix(have, []byte(rebootHead))
-	if want == nil && !ours || exists && !ours {
+	if err == nil && !bytes.HasPrefix(have, []byte(rebootHead)) {
 		return nil
 	}
-	cause := ""
-	if want != nil {
-		boot, err := r.BootID()
-		if err != nil {
-			return fmt.Errorf("read the boot ID: %w", err)
-		}
-		if boot == want.BootID {
-			cause = rebootHead + text.CleanLine(want.Cause) + "\n"
-		}
-	}
+	cause, err := r.cause(want)
 	switch {
-	case cause == string(have):
-		return nil
+	case err != nil || cause == string(have):
+		return err
 	case cause == "":
 		err = os.Remove(r.Path)
 	default:
@@ -68,4 +58,19 @@ func (r *Reboot) Update(want *v1alpha1.RebootRequest) error {
 		return fmt.Errorf("write the reboot file: %w", err)
 	}
 	return nil
+}
+
+// cause is the content of the file; empty if no reboot is asked for since this boot.
+func (r *Reboot) cause(want *v1alpha1.RebootRequest) (string, error) {
+	if want == nil {
+		return "", nil
+	}
+	boot, err := r.BootID()
+	if err != nil {
+		return "", fmt.Errorf("read the boot ID: %w", err)
+	}
+	if boot != want.BootID {
+		return "", nil
+	}
+	return rebootHead + text.CleanLine(want.Cause) + "\n", nil
 }

@@ -2,6 +2,7 @@ package imagetracks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,10 +58,7 @@ func (r *Reconciler) act(ctx context.Context, l *turn) error {
 // decide what is next, and write it down.
 func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	propose := l.o.Spec.Mode != v1alpha1.ModeWrite
-	if err := r.describeBatches(ctx, l); err != nil {
-		return err
-	}
-	if err := r.describeDrains(ctx, l); err != nil {
+	if err := errors.Join(r.describeBatches(ctx, l), r.describeDrains(ctx, l)); err != nil {
 		return err
 	}
 	l.applyWindows()
@@ -87,6 +85,12 @@ func (r *Reconciler) decide(ctx context.Context, l *turn) error {
 	if err := r.keepTurn(ctx, l); err != nil {
 		return err
 	}
+	return r.writeTurn(ctx, l)
+}
+
+// writeTurn releases the node that has no turn any more, and writes the status. A node is cordoned
+// only after that, so the status always names it.
+func (r *Reconciler) writeTurn(ctx context.Context, l *turn) error {
 	if err := r.releaseUnused(ctx, l); err != nil {
 		return err
 	}

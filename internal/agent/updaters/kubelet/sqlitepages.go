@@ -114,12 +114,16 @@ func (p *sqlitePages) openLog(name string) error {
 	}
 	p.wal = f
 	head := make([]byte, walHeader)
-	if _, err := f.ReadAt(head, 0); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil // empty: checkSQLite refuses other sizes
-		}
+	if _, err := f.ReadAt(head, 0); errors.Is(err, io.EOF) {
+		return nil // empty: checkSQLite refuses other sizes
+	} else if err != nil {
 		return err
 	}
+	return p.readLog(head)
+}
+
+// readLog reads the frames of the log behind its header.
+func (p *sqlitePages) readLog(head []byte) error {
 	order := binary.ByteOrder(binary.LittleEndian)
 	if binary.BigEndian.Uint32(head)&1 == 1 {
 		order = binary.BigEndian
@@ -131,7 +135,7 @@ func (p *sqlitePages) openLog(name string) error {
 	pending := map[uint32]int64{}
 	frame := make([]byte, walFrame+p.size)
 	for at := int64(walHeader); ; at += int64(len(frame)) {
-		if _, err := f.ReadAt(frame, at); errors.Is(err, io.EOF) {
+		if _, err := p.wal.ReadAt(frame, at); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -238,6 +242,11 @@ func (p *sqlitePages) takeFree() error {
 	if binary.BigEndian.Uint32(head[atLargestRoot:]) == 0 {
 		return nil
 	}
+	return p.takeMaps()
+}
+
+// takeMaps marks the pages that say who has which page.
+func (p *sqlitePages) takeMaps() error {
 	for n := uint32(2); n <= p.count; n += uint32(p.usable/5) + 1 {
 		at := n
 		if int64(at-1)*int64(p.size) == lockByte {

@@ -76,39 +76,50 @@ func (t *sqliteTree) page(n uint32, depth int) error {
 	at := headerOf(n)
 	kind, cells := b[at], int(binary.BigEndian.Uint16(b[at+3:]))
 	start := at + 8
-	switch kind {
-	case t.inner:
+	if kind == t.inner {
 		start += 4
-	case t.leaf:
-		if t.leafDepth == 0 {
-			t.leafDepth = depth
-		}
-		if t.leafDepth != depth {
-			return fmt.Errorf("page %d is a leaf at depth %d, others are at %d: %w", n, depth, t.leafDepth, errPage)
-		}
-	default:
-		return fmt.Errorf("page %d has kind %d: %w", n, kind, errPage)
+	} else if err := t.checkLeaf(n, kind, depth); err != nil {
+		return err
 	}
 	if start+2*cells > t.usable {
 		return fmt.Errorf("page %d has %d cells: %w", n, cells, errPage)
 	}
-	areas := make([]area, 0, cells)
-	for i := range cells {
-		c := int(binary.BigEndian.Uint16(b[start+2*i:]))
-		if c < start+2*cells || c+4 > t.usable {
-			return fmt.Errorf("page %d has a cell at %d: %w", n, c, errPage)
-		}
-		size, err := t.cell(b[:t.usable], c, kind, depth)
-		if err != nil {
-			return fmt.Errorf("page %d: %w", n, err)
-		}
-		areas = append(areas, area{c, c + max(size, 4)})
-	}
-	if err := checkAreas(b[:t.usable], at, areas); err != nil {
+	if err := t.cells(b[:t.usable], at, start, cells, depth); err != nil {
 		return fmt.Errorf("page %d: %w", n, err)
 	}
 	if kind == t.inner {
 		return t.page(binary.BigEndian.Uint32(b[at+8:]), depth+1)
+	}
+	return nil
+}
+
+// cells reads the cells of a page whose head is at at, and whose list of cells begins at start.
+func (t *sqliteTree) cells(b []byte, at, start, cells, depth int) error {
+	areas := make([]area, 0, cells)
+	for i := range cells {
+		c := int(binary.BigEndian.Uint16(b[start+2*i:]))
+		if c < start+2*cells || c+4 > len(b) {
+			return fmt.Errorf("cell at %d: %w", c, errPage)
+		}
+		size, err := t.cell(b, c, b[at], depth)
+		if err != nil {
+			return err
+		}
+		areas = append(areas, area{c, c + max(size, 4)})
+	}
+	return checkAreas(b, at, areas)
+}
+
+// checkLeaf: all leaves of a tree are at one depth.
+func (t *sqliteTree) checkLeaf(n uint32, kind byte, depth int) error {
+	if kind != t.leaf {
+		return fmt.Errorf("page %d has kind %d: %w", n, kind, errPage)
+	}
+	if t.leafDepth == 0 {
+		t.leafDepth = depth
+	}
+	if t.leafDepth != depth {
+		return fmt.Errorf("page %d is a leaf at depth %d, others are at %d: %w", n, depth, t.leafDepth, errPage)
 	}
 	return nil
 }
@@ -126,18 +137,30 @@ func (t *sqliteTree) cell(b []byte, at int, kind byte, depth int) (size int, err
 		length = r.varint()
 	}
 	if t.leaf == tableLeaf {
-		id := r.varint()
-		if id < t.last || id == t.last && kind == tableLeaf {
-			return 0, fmt.Errorf("row %d follows %d: %w", id, t.last, errPage)
+		if err := t.follow(r.varint(), kind); err != nil {
+			return 0, err
 		}
-		t.last = id
 	}
 	if r.bad || length < 0 || length > maxRecord {
 		return 0, fmt.Errorf("cell at %d: %w", at, errPage)
 	}
-	if kind == tableInner {
-		return r.at - at, nil
+	if kind != tableInner {
+		err = t.record(&r, length, kind)
 	}
+	return r.at - at, err
+}
+
+// follow: the rows of a table are in the order of their numbers.
+func (t *sqliteTree) follow(id int64, kind byte) error {
+	if id < t.last || id == t.last && kind == tableLeaf {
+		return fmt.Errorf("row %d follows %d: %w", id, t.last, errPage)
+	}
+	t.last = id
+	return nil
+}
+
+// record reads that of a cell, of which length bytes are here and on further pages.
+func (t *sqliteTree) record(r *cellReader, length int64, kind byte) (err error) {
 	t.rows++
 	local, over := t.local(length)
 	record := r.bytes(local)
@@ -146,15 +169,15 @@ func (t *sqliteTree) cell(b []byte, at int, kind byte, depth int) (size int, err
 		next = r.word()
 	}
 	if r.bad {
-		return 0, fmt.Errorf("cell at %d: %w", at, errPage)
+		return fmt.Errorf("cell that ends at %d: %w", r.at, errPage)
 	}
 	if record, err = t.overflow(record, next, length-int64(local)); err != nil {
-		return 0, err
+		return err
 	}
 	if t.row != nil && kind == tableLeaf {
 		err = t.row(record)
 	}
-	return r.at - at, err
+	return err
 }
 
 // local is how much of a record is on its tree's page.
@@ -287,19 +310,24 @@ func columns(record []byte, n int) ([]column, error) {
 		if head.bad || kind < 0 || kind > maxRecord {
 			return nil, fmt.Errorf("head of a record: %w", errPage)
 		}
-		switch {
-		case kind >= 12:
-			out[i].text = string(body.bytes(int(kind-12) / 2))
-		case kind == 9:
-			out[i].number = 1
-		case kind >= 1 && kind <= 7:
-			out[i].number = number(body.bytes([]int{1, 2, 3, 4, 6, 8, 8}[kind-1]))
-		}
-		if body.bad {
+		if out[i] = readColumn(&body, kind); body.bad {
 			return nil, fmt.Errorf("body of a record: %w", errPage)
 		}
 	}
 	return out, nil
+}
+
+// readColumn reads the value of a kind from the body of a record.
+func readColumn(body *cellReader, kind int64) (c column) {
+	switch {
+	case kind >= 12:
+		c.text = string(body.bytes(int(kind-12) / 2))
+	case kind == 9:
+		c.number = 1
+	case kind >= 1 && kind <= 7:
+		c.number = number(body.bytes([]int{1, 2, 3, 4, 6, 8, 8}[kind-1]))
+	}
+	return c
 }
 
 // number is a signed number of up to eight bytes.
@@ -347,26 +375,34 @@ func readSQLite(ctx context.Context, name string) (c sqliteContent, err error) {
 	}
 	rows := map[string]int64{}
 	for _, o := range schema {
-		alive := map[string]bool{}
-		var row func([]byte) error
-		if o.kind == "table" && o.name == "kine" {
-			row = func(record []byte) error { return countObject(alive, record) }
-		}
-		n, err := p.walk(ctx, o.root, row)
-		if err != nil {
-			return c, fmt.Errorf("%s %s: %w", o.kind, o.name, err)
-		}
-		c.Objects += int64(len(alive))
-		if o.kind == "table" {
-			rows[o.name] = n
-		} else if n != rows[o.table] && !strings.Contains(strings.ToUpper(o.sql), " WHERE ") {
-			return c, fmt.Errorf("index %s has %d entries, table %s %d rows: %w", o.name, n, o.table, rows[o.table], errPage)
+		if err := p.readObject(ctx, o, rows, &c); err != nil {
+			return c, err
 		}
 	}
 	if n := p.unused(); n != 0 {
 		return c, fmt.Errorf("nothing uses page %d: %w", n, errPage)
 	}
 	return c, nil
+}
+
+// readObject reads a table, or an index and compares its size with rows, those of the tables.
+func (p *sqlitePages) readObject(ctx context.Context, o sqliteObject, rows map[string]int64, c *sqliteContent) error {
+	alive := map[string]bool{}
+	var row func([]byte) error
+	if o.kind == "table" && o.name == "kine" {
+		row = func(record []byte) error { return countObject(alive, record) }
+	}
+	n, err := p.walk(ctx, o.root, row)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", o.kind, o.name, err)
+	}
+	c.Objects += int64(len(alive))
+	if o.kind == "table" {
+		rows[o.name] = n
+	} else if n != rows[o.table] && !strings.Contains(strings.ToUpper(o.sql), " WHERE ") {
+		return fmt.Errorf("index %s has %d entries, table %s %d rows: %w", o.name, n, o.table, rows[o.table], errPage)
+	}
+	return nil
 }
 
 // schema returns the tables, then the indexes.
