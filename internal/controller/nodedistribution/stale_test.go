@@ -232,7 +232,7 @@ func agentOf(f *fake, name string) *v1alpha1.AgentInfo {
 // Every field of a spec is compared, but for those that others write.
 func TestEveryFieldOfASpecCounts(t *testing.T) {
 	t.Parallel()
-	others := []string{"Run", "Config", "Stage"}
+	others := []string{"Run", "Config", "Stage", "Reboot"}
 	kind := reflect.TypeFor[v1alpha1.NodeUpdateSpec]()
 	for i := range kind.NumField() {
 		var spec v1alpha1.NodeUpdateSpec
