@@ -17,6 +17,9 @@ import (
 // hashPass is set in the process that reads every blob of a layout once and hashes it.
 const hashPass = "REFIT_BENCH_HASH_PASS"
 
+// craneChecks of the images are checked by crane, which takes ten seconds for each.
+const craneChecks = 3
+
 // createRuns is how often each program runs, in turns; the least processor time counts.
 const createRuns = 3
 
@@ -167,7 +170,7 @@ func TestCreate(t *testing.T) {
 		"machine": thisMachine(), "load": load(), "bytes": set.bytes, "runs": createRuns, "best": best, "ratio": ratio, "verify": checked, "verifyRatio": verifyRatio, "refitPeakRSSMiB": best["refit"].PeakMiB,
 		"what": "thirty images from a registry on this machine into one bundle (refit) or to a disk (crane, oras, skopeo). refit-oci and refit-verify (with --check-layers) read a layout. sha256 reads and hashes every byte once. " +
 			"The ratio is refit's processor time to that of crane and sha256 together. verify: the same images on this disk, checked by refit bundle verify. The peers have no check of a copy as it is: " +
-			"crane validates archives and unpacks them for that, oras and skopeo check a layout while they copy it once more. Its ratio is refit's processor time to that of sha256. The least time and the largest memory of all runs count (make bench-site)",
+			"crane validates archives of three of the images, and unpacks them for that, oras and skopeo check a layout while they copy it once more. Its ratio is refit's processor time to that of sha256. The least time and the largest memory of all runs count (make bench-site)",
 	})
 	if ratio > 1.15 {
 		t.Errorf("bundle create takes %.2f of the processor time of crane and one hash pass, the promise is 1.15", ratio)
@@ -194,9 +197,13 @@ func checkers(t *testing.T, set *imageSet, refs []string, refit, crane, oras str
 	out := map[string][][]string{"refit": {{refit, "bundle", "verify", at("bundle"), "--digest", strings.TrimSpace(string(digest))}}}
 	for i, ref := range refs {
 		app := fmt.Sprintf("app%02d", i)
-		run(t, nil, []string{crane, "pull", "--insecure", ref, at(app + ".tar")},
-			[]string{oras, "cp", "--from-plain-http", "--no-tty", "--to-oci-layout", ref, at("layout:" + app)})
-		out["crane"] = append(out["crane"], []string{crane, "validate", "--tarball", at(app + ".tar")})
+		if i < craneChecks {
+			run(t, nil, []string{crane, "pull", "--insecure", ref, at(app + ".tar")})
+		}
+		run(t, nil, []string{oras, "cp", "--from-plain-http", "--no-tty", "--to-oci-layout", ref, at("layout:" + app)})
+		if i < craneChecks {
+			out["crane"] = append(out["crane"], []string{crane, "validate", "--tarball", at(app + ".tar")})
+		}
 		out["oras"] = append(out["oras"], []string{oras, "cp", "--no-tty", "--from-oci-layout", at("layout:" + app), "--to-oci-layout", at("oras:" + app)})
 		out["skopeo"] = append(out["skopeo"], []string{"skopeo", "--insecure-policy", "copy", fmt.Sprintf("oci:%s:registry.example/app%02d:1", set.dir, i), "dir:" + at("skopeo/"+app)})
 	}
