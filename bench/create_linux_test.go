@@ -169,8 +169,8 @@ func TestCreate(t *testing.T) {
 	writeResult(t, "create.json", map[string]any{
 		"machine": thisMachine(), "load": load(), "bytes": set.bytes, "runs": createRuns, "best": best, "ratio": ratio, "verify": checked, "verifyRatio": verifyRatio, "refitPeakRSSMiB": best["refit"].PeakMiB,
 		"what": "thirty images from a registry on this machine into one bundle (refit) or to a disk (crane, oras, skopeo). refit-oci and refit-verify (with --check-layers) read a layout. sha256 reads and hashes every byte once. " +
-			"The ratio is refit's processor time to that of crane and sha256 together. verify: the same images on this disk, checked by refit bundle verify. The peers have no check of a copy as it is: " +
-			"crane validates archives of three of the images, and unpacks them for that, oras and skopeo check a layout while they copy it once more. Its ratio is refit's processor time to that of sha256. The least time and the largest memory of all runs count (make bench-site)",
+			"The ratio is refit's processor time to that of crane and sha256 together. verify: the same images on this disk, checked by refit bundle verify. The peers have no check of a copy as it is. " +
+			"crane validates archives of three of the images, and unpacks them for that. oras and skopeo check a layout while they copy it once more. Its ratio is refit's processor time to that of sha256. The least time and the largest memory of all runs count (make bench-site)",
 	})
 	if ratio > 1.15 {
 		t.Errorf("bundle create takes %.2f of the processor time of crane and one hash pass, the promise is 1.15", ratio)
