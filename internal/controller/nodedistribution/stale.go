@@ -205,7 +205,7 @@ func (want *desiredState) rank(i int) rank {
 	return settled
 }
 
-// sameSpec compares all but spec.run, spec.config and spec.stage, which are written elsewhere.
+// sameSpec compares all but spec.run, spec.config, spec.stage and spec.reboot, which are written elsewhere.
 func sameSpec(have, want *v1alpha1.NodeUpdateSpec) bool {
 	return sameButPeers(have, want) && slices.Equal(have.Peers, want.Peers)
 }

@@ -64,7 +64,7 @@ func restoreDatabase(ctx context.Context, snapshot, path string) (size int64, er
 		return 0, err
 	}
 	sum, want := sha256.New(), make([]byte, sha256.Size)
-	_, err = io.CopyN(io.MultiWriter(out, sum), untilDone{ctx, in}, size)
+	_, err = io.CopyN(io.MultiWriter(out, sum), UntilDone{Context: ctx, Reader: in}, size)
 	if err == nil {
 		_, err = io.ReadFull(in, want)
 	}
@@ -77,17 +77,17 @@ func restoreDatabase(ctx context.Context, snapshot, path string) (size int64, er
 	return size, errors.Join(err, out.Close())
 }
 
-// untilDone ends a copy when its context ends.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
+// UntilDone ends the copy of a large database when its context ends.
+type UntilDone struct {
+	Context context.Context
+	Reader  io.Reader
 }
 
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
+func (u UntilDone) Read(p []byte) (int, error) {
+	if err := u.Context.Err(); err != nil {
 		return 0, err
 	}
-	return u.r.Read(p)
+	return u.Reader.Read(p)
 }
 
 // readDatabase checks every page, and counts the objects of Kubernetes.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/refit-dev/refit/internal/agent/host/etcd"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/fsutil"
 )
@@ -248,7 +249,7 @@ func copyVerified(ctx context.Context, from, to, digest string, mode fs.FileMode
 		return err
 	}
 	defer f.Close()
-	return fsutil.Replace(to, untilDone{ctx, f}, digest, mode)
+	return fsutil.Replace(to, etcd.UntilDone{Context: ctx, Reader: f}, digest, mode)
 }
 
 func digestFile(ctx context.Context, path string) (string, error) {
@@ -257,18 +258,5 @@ func digestFile(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	return fsutil.DigestOf(untilDone{ctx, f})
-}
-
-// untilDone ends the copy of a large database when its context ends.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
+	return fsutil.DigestOf(etcd.UntilDone{Context: ctx, Reader: f})
 }
