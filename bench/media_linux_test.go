@@ -24,7 +24,7 @@ import (
 // turns; the least time counts.
 const (
 	mediumBundle = 1 << 30
-	mediumRuns   = 3
+	mediumRuns   = 6
 )
 
 // blkflsbuf is BLKFLSBUF of linux/fs.h: it drops what the kernel keeps of a block device.
