@@ -12,7 +12,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab/scenario"
@@ -347,8 +346,8 @@ func (w *osReach) cutOff(t *testing.T) {
 	if c.Reason != v1alpha1.ReasonUndoneByDeadline || c.Booted != c.BootedBefore || c.BootsOfOther != 0 || !c.APIUnavailable || !strings.Contains(w.rules(t, node), "policy accept") {
 		t.Errorf("%+v", *c)
 	}
-	var nu v1alpha1.NodeUpdate
-	must(t, w.s.Client.Get(t.Context(), client.ObjectKey{Name: node}, &nu))
+	nu, err := nodeUpdateOf(t.Context(), w.s, node)
+	must(t, err)
 	if got := nu.Status.Observed.Fields[model.FieldOSImage]; got != c.Booted {
 		t.Errorf("the agent reports %s", got)
 	}
