@@ -93,8 +93,12 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 func (w *osReach) approves(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
-	dev, err := w.s.Insert(ctx, w.s.MediumNode, w.bundle)
-	must(t, err)
+	var dev string
+	eventually(t, 2*time.Minute, "the medium is plugged in again", func() (bool, string) {
+		var err error // as long as the agent reads what was ejected, its device is there
+		dev, err = w.s.Insert(ctx, w.s.MediumNode, w.bundle)
+		return err == nil, fmt.Sprint(err)
+	})
 	must(t, w.s.Approve(ctx, w.bundle))
 	for _, n := range w.s.Lab.Nodes() {
 		for image := range w.bundle.Images {
