@@ -63,7 +63,7 @@ WantedBy=multi-user.target
 // TestLookAlikeColdStart cuts the power of all nodes of a look-alike at one time. The stores of
 // containerd are wiped, the distribution's own archives of images are gone, and the agents'
 // network is down. One unit starts both containerd and kubelet. Before it starts, each node writes
-// its own copy of all images into the directory from which the distribution imports: no container
+// its own copy of all images into the directory from which the distribution imports. No container
 // waits for an image, and no node asks for a registry.
 func TestLookAlikeColdStart(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {

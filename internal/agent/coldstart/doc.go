@@ -20,9 +20,9 @@
 // does it first was killed, the kubelet's restarts are the retry.
 //
 // Where one unit of a distribution starts both container runtime and kubelet, no check runs
-// between them, and the agent restores images after the start. For a runtime that has lost its
-// whole store a Folder takes this node's own copies before that unit starts: the distribution
-// imports them before its kubelet runs, so that no container waits for an image.
+// between them, and the agent restores images after the start. If a runtime has
+// lost its whole store, a Folder gets this node's own copies before that unit starts. The
+// distribution imports them before its kubelet runs, so that no container waits for an image.
 //
 // A LayerIndex lists a layer's archive: every file with its size and SHA-256, links with
 // their targets, directories. Files, owners and times that the archive does not list are

@@ -24,8 +24,8 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Unit is the agent's service, Preflight the check before the kubelet starts, Import what restores
-// images where a distribution starts the kubelet, BootCheck the check of a boot into a new OS image.
+// Unit is the agent's service, Preflight the check before the kubelet starts. Import restores images
+// where a distribution starts the kubelet. BootCheck is the check of a boot into a new OS image.
 const (
 	Unit      = "refit-agent.service"
 	Preflight = "refit-preflight.service"
