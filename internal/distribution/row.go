@@ -88,14 +88,16 @@ const (
 	WhatData     = "data directory"
 	WhatIdentity = "node's identity"
 	WhatSocket   = "CRI socket"
+	WhatStore    = "runtime's store"
+	WhatImages   = "imported images"
 )
 
 // List has the places that a distribution has, in a fixed order.
 func (p Places) List() []Place {
 	all := []Place{
-		{WhatData, p.DataDir}, {"configuration", p.Config}, {WhatSocket, p.Socket}, {"runtime's store", p.RuntimeRoot},
+		{WhatData, p.DataDir}, {"configuration", p.Config}, {WhatSocket, p.Socket}, {WhatStore, p.RuntimeRoot},
 		{WhatIdentity, p.Kubeconfig}, {"administrator's kubeconfig", p.AdminConfig}, {"kubelet's directory", p.KubeletDir},
-		{"kubelet's configuration", p.KubeletConfig}, {"imported images", p.Images}, {"static pods", p.StaticPods},
+		{"kubelet's configuration", p.KubeletConfig}, {WhatImages, p.Images}, {"static pods", p.StaticPods},
 		{"certificates", p.PKI}, {"kubelet's certificates", p.KubeletPKI}, {"network plugins", p.CNI},
 	}
 	out := all[:0]

@@ -19,6 +19,11 @@
 // kubelet's own unit can run the check at every start (ExecStartPre): if the unit that
 // does it first was killed, the kubelet's restarts are the retry.
 //
+// Where one unit of a distribution starts both container runtime and kubelet, no check runs
+// between them, and the agent restores images after the start. If a runtime has
+// lost its whole store, a Folder gets this node's own copies before that unit starts. The
+// distribution imports them before its kubelet runs, so that no container waits for an image.
+//
 // A LayerIndex lists a layer's archive: every file with its size and SHA-256, links with
 // their targets, directories. Files, owners and times that the archive does not list are
 // not compared, so that an intact layer is never reported as damaged. RestoreLayer
@@ -28,5 +33,5 @@
 //
 // Inputs: the last desired state of the node, its library, the runtime. Outputs: the
 // runtime's store, a Report below /run and on disk, problems for the node's status.
-// Callers: refit-agent preflight; the agent (Indexer, ReadReport).
+// Callers: refit-agent preflight; the agent (Indexer, ReadReport, Folder.Clear).
 package coldstart

@@ -225,14 +225,19 @@ func (c *check) attempt(ctx context.Context, last bool) (Report, error) {
 	if err := c.open(ctx); err != nil {
 		return Report{}, err
 	}
+	c.readState(w)
+	err = c.checkImages(ctx, c.verified(w.Pins.Images), last)
+	return c.report, err
+}
+
+// readState opens what the node has of the images that it wants.
+func (c *check) readState(w *desired.State) {
 	c.lib = bundlestore.OpenLibrary(c.Config.StateDir, c.Log, c.recordProblem)
 	for name, err := range w.StoreOverlays(c.lib) {
 		c.Log.Error("image built on the site cannot be assembled", "image", name, "error", err)
 	}
 	c.src, c.index = source{c.lib, authority.Stored(c.Config.Path(authority.File), c.lib.Digests(), w.Trust, c.recordProblem)}, LayerIndexDir(c.Config.Path(indexDir))
 	c.keeper = imagekeeper.NewKeeper(c.Runtime, c.Config.StateDir, c.recordProblem)
-	err = c.checkImages(ctx, c.verified(w.Pins.Images), last)
-	return c.report, err
 }
 
 // verified are the images without those that the agent has not pinned yet and that need a

@@ -76,7 +76,7 @@ func (c Carrier) put(ctx context.Context) error {
 	if err := p.noteConfig(&r); err != nil {
 		return err
 	}
-	for _, unit := range []string{Unit, Preflight} {
+	for _, unit := range enabled() {
 		if err := p.enable(unit); err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func TestCarry(t *testing.T) {
 			if string(copied) != "running" || !strings.Contains(string(text), "\nExecStart="+carriedBinary+" run\n") || len(run.argv) != 2 || run.argv[0] != carriedBinary {
 				t.Fatalf("%q, %v\n%s", copied, run.argv, text)
 			}
-			for _, file := range []string{Preflight, BootCheck, "kubelet.service.d/20-refit-preflight.conf", "multi-user.target.wants/" + Preflight} {
+			for _, file := range []string{Import, Preflight, BootCheck, "kubelet.service.d/20-refit-preflight.conf", "multi-user.target.wants/" + Preflight} {
 				if text, err := os.Lstat(filepath.Join(root, "etc/systemd/system", file)); err != nil {
 					t.Error(text, err)
 				}
@@ -197,7 +197,7 @@ func TestCarriedAgentIsRemoved(t *testing.T) {
 	if err := removeFiles(Places{Root: root}); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{carriedBinary, "etc/systemd/system/refit-agent.service", "etc/systemd/system/multi-user.target.wants/refit-agent.service", "etc/systemd/system/multi-user.target.wants/refit-preflight.service"} {
+	for _, file := range []string{carriedBinary, "etc/systemd/system/refit-agent.service", "etc/systemd/system/multi-user.target.wants/refit-agent.service", "etc/systemd/system/multi-user.target.wants/refit-preflight.service", "etc/systemd/system/multi-user.target.wants/refit-import.service"} {
 		if _, err := os.Lstat(filepath.Join(root, file)); err == nil {
 			t.Errorf("%s is left", file)
 		}

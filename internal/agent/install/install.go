@@ -24,13 +24,17 @@ import (
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
 )
 
-// Unit is the agent's service, Preflight the check before the kubelet starts, BootCheck that of a
-// boot into a new OS image.
+// Unit is the agent's service, Preflight the check before the kubelet starts. Import restores images
+// where a distribution starts the kubelet. BootCheck is the check of a boot into a new OS image.
 const (
 	Unit      = "refit-agent.service"
 	Preflight = "refit-preflight.service"
+	Import    = "refit-import.service"
 	BootCheck = "refit-boot-check.service"
 )
+
+// enabled are the units that start with the machine.
+func enabled() []string { return []string{Import, Preflight, Unit} }
 
 // Places that Install writes to; the zero value is a node's own root.
 type Places struct{ Root string }
@@ -63,6 +67,7 @@ func isReadOnly(dir string) bool {
 
 func (p Places) agentUnit() string     { return p.at("/etc/systemd/system/" + Unit) }
 func (p Places) preflightUnit() string { return p.at("/etc/systemd/system/" + Preflight) }
+func (p Places) importUnit() string    { return p.at("/etc/systemd/system/" + Import) }
 
 // kubeletDropin makes the kubelet's unit run the check before it starts.
 func (p Places) kubeletDropin() string {
@@ -264,7 +269,7 @@ func startAgent(ctx context.Context, o Options, r *Report) error {
 	if err := m.Reload(ctx); err != nil {
 		return err
 	}
-	for _, unit := range []string{Preflight, Unit} {
+	for _, unit := range enabled() {
 		if err := m.Enable(ctx, unit); err != nil {
 			return err
 		}
@@ -336,7 +341,7 @@ func removeFiles(p Places) error {
 	for _, u := range p.units() {
 		files = append([]string{u.path}, files...)
 	}
-	for _, unit := range []string{Unit, Preflight} {
+	for _, unit := range enabled() {
 		files = append(files, p.link(unit))
 	}
 	for _, f := range files {
@@ -374,7 +379,7 @@ func removeState(o Removal) error {
 }
 
 func stopUnits(ctx context.Context, o Removal) error {
-	for unit, file := range map[string]string{Unit: o.Places.agentUnit(), Preflight: o.Places.preflightUnit()} {
+	for unit, file := range map[string]string{Unit: o.Places.agentUnit(), Preflight: o.Places.preflightUnit(), Import: o.Places.importUnit()} {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

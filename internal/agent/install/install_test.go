@@ -43,7 +43,7 @@ func TestInstall(t *testing.T) {
 		}
 		o := Options{Places: p, NoStart: true, Printf: discard(t), Config: agentconfig.Config{Node: "n1", Media: []string{medium}}}
 		r, err := Install(t.Context(), o)
-		if err != nil || len(r.Changed) != 6 {
+		if err != nil || len(r.Changed) != 7 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		got, err := agentconfig.ReadFile(p.config())
@@ -84,7 +84,16 @@ func TestInstall(t *testing.T) {
 				t.Errorf("the kubelet's drop-in misses %s", want)
 			}
 		}
-		for _, text := range [][]byte{check, asks} {
+		restores, err := os.ReadFile(p.importUnit())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Type=oneshot", "TimeoutStartSec=900", "Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service k0scontroller.service k0sworker.service\n"} {
+			if !strings.Contains(string(restores), want) {
+				t.Errorf("the unit that restores images misses %s", want)
+			}
+		}
+		for _, text := range [][]byte{check, asks, restores} {
 			if strings.Contains(string(text), "infinity") {
 				t.Errorf("a unit may wait for ever:\n%s", text)
 			}
@@ -143,7 +152,7 @@ func TestUninstallRemovesOnlyItsOwn(t *testing.T) {
 		}
 	}
 	// The units were never started; without their files nothing is stopped either.
-	for _, f := range []string{p.agentUnit(), p.preflightUnit()} {
+	for _, f := range []string{p.agentUnit(), p.preflightUnit(), p.importUnit()} {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
 		}

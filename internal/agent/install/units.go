@@ -16,6 +16,7 @@ func (p Places) units() []unitFile { return p.unitsOf(p.Binary()) }
 // unitsOf are the units that start a program.
 func (p Places) unitsOf(binary string) []unitFile {
 	return []unitFile{
+		{p.importUnit(), importText(binary)},
 		{p.preflightUnit(), preflightText(binary)},
 		{p.at("/etc/systemd/system/" + BootCheck), BootCheckText(binary)},
 		{p.agentUnit(), agentText(binary)},
@@ -57,7 +58,7 @@ func preflightText(binary string) string {
 	return `[Unit]
 Description=refit check of this node's images before the kubelet starts
 Documentation=https://github.com/refit-dev/refit
-After=local-fs.target containerd.service crio.service
+After=local-fs.target containerd.service crio.service ` + Import + `
 Before=` + distribution.KubeletUnit + `
 StartLimitIntervalSec=0
 
@@ -74,6 +75,36 @@ TimeoutStopSec=30
 [Install]
 WantedBy=multi-user.target
 `
+}
+
+// importText is the unit that restores images before a distribution starts the container runtime and
+// the kubelet in one. It ends at once where the runtime has its store, and on all other nodes. No unit
+// requires it, so that nothing it meets keeps a node down: systemd ends it after its time.
+func importText(binary string) string {
+	return `[Unit]
+Description=refit restore of images that a distribution imports
+Documentation=https://github.com/refit-dev/refit
+After=local-fs.target
+Before=` + strings.Join(supervisors(), " ") + `
+
+[Service]
+Type=oneshot
+ExecStart=` + binary + ` preflight --before-unit
+TimeoutStartSec=900
+` + settingLines(checkHardening()) + `
+[Install]
+WantedBy=multi-user.target
+`
+}
+
+// supervisors are the units that start both container runtime and kubelet.
+func supervisors() (units []string) {
+	for _, r := range distribution.Rows() {
+		if r.Supervised {
+			units = append(append(units, r.Servers...), r.Agents...)
+		}
+	}
+	return units
 }
 
 // BootCheckText is the unit that checks a boot into a new OS image, and only such a boot: the agent

@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/refit-dev/refit/internal/agent/agentconfig"
+	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
 	"github.com/refit-dev/refit/internal/agent/host/crio"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/host/systemd"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/fsutil/statefile"
+	"github.com/refit-dev/refit/internal/model"
 )
 
 // preflightPause is the time between two checks of incomplete images.
@@ -53,6 +57,44 @@ func Preflight(ctx context.Context, conf agentconfig.Config, patience time.Durat
 		err = errors.Join(err, rt.Close())
 	}
 	return r, err
+}
+
+// FillImportFolder runs before the unit of a distribution that starts both container runtime and
+// kubelet. It returns the names of the images that the unit finds in its directory.
+func FillImportFolder(ctx context.Context, conf agentconfig.Config, log *slog.Logger) ([]string, error) {
+	folder, supervised := importFolder()
+	if !supervised {
+		return nil, nil
+	}
+	if why := coldstart.DisabledBy(coldstart.KernelCommandLine, coldstart.OffFile); why != "" {
+		log.Warn("images are not checked", "reason", why)
+		return nil, nil
+	}
+	return folder.Fill(ctx, coldstart.Options{Config: conf.WithDefaultPaths(), Log: log})
+}
+
+// importFolder is that of this node; false where the container runtime has a unit of its own.
+func importFolder() (coldstart.Folder, bool) {
+	d := kube.Supervised("/")
+	if d == nil {
+		return coldstart.Folder{}, false
+	}
+	f := coldstart.Folder{Images: d.Place(distribution.WhatImages), Store: d.Place(distribution.WhatStore)}
+	return f, f.Images != "" && f.Store != ""
+}
+
+// whenSettled returns what is done when all images are pinned: their layers are indexed. What the
+// distribution imported from this node's own copy is not needed any more.
+func whenSettled(x *coldstart.Indexer) func(context.Context, []model.PinSetImage, *bundlestore.Library) {
+	folder, supervised := importFolder()
+	return func(ctx context.Context, images []model.PinSetImage, lib *bundlestore.Library) {
+		if supervised {
+			if err := folder.Clear(); err != nil {
+				x.Log.Warn("failed to remove archives that the distribution imported", "error", err)
+			}
+		}
+		x.Index(ctx, images, lib)
+	}
 }
 
 // NoteEnd is called when the unit of the check stops. If the machine shuts down, the next start

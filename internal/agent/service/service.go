@@ -73,7 +73,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		},
 		Drill:    drillOf(conf),
 		Rehearse: (&rehearsal{conf.StateDir}).run,
-		Settled:  (&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}).Index,
+		Settled:  whenSettled(&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}),
 		Health:   (&nodeHealth{skew: api.Skew, ask: etcd.QueryHealth}).Observe,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.findPinned = store.FindConfig, store.FindPinned
