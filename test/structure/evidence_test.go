@@ -86,6 +86,7 @@ var shown = []struct {
 	{"test/e2e/results/howtos.json", "the commands of how-to pages, typed on one cluster from an empty directory to an update that is done", typedBlocks},
 	{"test/e2e/results/howtos-servers.json", "the commands of two how-to pages, typed on a cluster with an external updater and a registry", typedPages},
 	{"test/e2e/results/howtos-k3s.json", "the commands of the page about k3s, typed for a look-alike of it", typedPages},
+	{"test/e2e/results/howtos-hops.json", "the commands of the page about several minor versions, typed on a cluster that makes two hops", typedPages},
 	{"test/e2e/results/hops.json", "a kubeadm cluster moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/livecluster.json", "a running cluster restarts from its own bundle, without registry, power and images", steps},
 	{"test/e2e/results/oldreleases.json", "images of an old release leave the nodes, a full disk recovers", func(v value) string {
@@ -107,6 +108,7 @@ var shown = []struct {
 	{"test/e2e/results/osbuild.json", "a Containerfile built by an unprivileged Job", none},
 	{"test/e2e/results/oshosts.json", "OS images staged before the drain, drift", count("Drift", "drift policies")},
 	{"test/e2e/results/oswell.json", "an OS image whose kubelet does not start", count("Failures", "failures undone")},
+	{"test/e2e/results/osreach.json", "a node that boots an OS image and stays off, one that a firewall cuts off with an image, images that are refused before a node is touched", count("Refused", "refusals")},
 	{"test/e2e/results/ossingle.json", "the only node of a cluster boots an OS image, and returns from one whose kubelet does not start", count("Moves", "moves")},
 	{"test/boot/results/b.json", "a machine with GRUB, libostree and a kernel of its own boots an OS image, in QEMU", bootedMachine},
 	{"test/boot/results/c.json", "an OS image whose kernel panics: GRUB returns to the image before", bootedMachine},
