@@ -125,9 +125,9 @@ func lookAlikeStarts(t *testing.T, s *scenario.Scenario, b scenario.Bundle, r *l
 	r.ReadySeconds = time.Since(began).Seconds()
 	for _, n := range s.Lab.Nodes() {
 		eventually(t, 5*time.Minute, n+" has all images again", func() (bool, string) { return startedAgain(t, s, b, n, r.Nodes[n].boot) })
-		holdsAll(t, s, n, b)
 		r.Nodes[n].Images = len(s.Needed(b, n))
-		wiped(t, s, n, r.Nodes[n])
+		wiped(t, s, n, r.Nodes[n]) // the archives go when all images are pinned
+		holdsAll(t, s, n, b)
 	}
 	r.Waits = images.Waits()
 	after, err := s.Outside(ctx)
