@@ -57,10 +57,8 @@ var shown = []struct {
 		m := value(v.get("move").(map[string]any))
 		return fmt.Sprintf("%s, API server unavailable %.0f s, %v retries", count("containersWithoutImage", "containers without an image")(m), m.get("apiUnavailableSeconds"), m.get("retries"))
 	}},
-	{"test/e2e/results/lookalike-coldstart-k0s.json", "three nodes of a look-alike of k0s lose power, all images and the agents' network at once; they start from their own copies", func(v value) string {
-		s := value(v.get("start").(map[string]any))
-		return fmt.Sprintf("all containers run after %.0f s, %v requests for a registry", s.get("allReadySeconds"), s.get("requestsForRegistry"))
-	}},
+	{"test/e2e/results/lookalike-coldstart-k0s.json", "three nodes of a look-alike of k0s lose power, all images and the agents' network at once; they start from their own copies", coldStart},
+	{"test/e2e/results/lookalike-coldstart-k3s.json", "the same on a look-alike of k3s, whose agents have a network", coldStart},
 	{"test/e2e/results/lookalike-hops-k3s.json", "a look-alike of k3s moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
@@ -227,6 +225,11 @@ func typedPages(v value) string {
 		blocks += len(p.([]any))
 	}
 	return fmt.Sprintf("%d blocks, %s", blocks, steps(v))
+}
+
+func coldStart(v value) string {
+	s := value(v.get("start").(map[string]any))
+	return fmt.Sprintf("all containers run after %.0f s, %v requests for a registry", s.get("allReadySeconds"), s.get("requestsForRegistry"))
 }
 
 func none(value) string    { return "" }
