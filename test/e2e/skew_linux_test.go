@@ -23,7 +23,7 @@ import (
 const (
 	// olderCommit is the tree of this repository that was published last. Its programs stand for the minor version before
 	// this one.
-	olderCommit  = "7d002f4f6e"
+	olderCommit  = "944202d905"
 	olderVersion = "0.1.0"
 	newerVersion = "0.2.0"
 )
