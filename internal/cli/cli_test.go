@@ -127,4 +127,12 @@ func TestPlanned(t *testing.T) {
 	if planned(u, true) || !planned(u, false) {
 		t.Error("a plan whose nodes still prepare answers only who does not wait for them")
 	}
+	u.Status.Blockers = []v1alpha1.Blocker{{Reason: v1alpha1.ReasonConfigWaiting, Waiting: true, Message: "the plan does not have them yet"}}
+	if planned(u, false) || planned(u, true) {
+		t.Error("a plan without an edited NodeConfig is an answer")
+	}
+	u.Status.Blockers[0].Waiting = false
+	if !planned(u, false) {
+		t.Error("a NodeConfig that a person must correct hides the plan")
+	}
 }

@@ -267,9 +267,12 @@ func (o *options) preparing(ctx context.Context, c client.Client, u *v1alpha1.Cl
 	return f.Nodes
 }
 
+// planned reports whether the plan is an answer. One that a NodeConfig is not part of yet is none:
+// it says that no node changes, and would be another one a moment later.
 func planned(u *v1alpha1.ClusterUpdate, wait bool) bool {
 	s := u.Status
-	if s.ObservedGeneration != u.Generation || s.Phase == "" {
+	incomplete := func(b v1alpha1.Blocker) bool { return b.Waiting && b.Reason == v1alpha1.ReasonConfigWaiting }
+	if s.ObservedGeneration != u.Generation || s.Phase == "" || slices.ContainsFunc(s.Blockers, incomplete) {
 		return false
 	}
 	switch s.Phase {
