@@ -63,13 +63,23 @@ func (f Folder) Fill(ctx context.Context, o Options) (names []string, err error)
 	if err := os.MkdirAll(f.Images, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of images: %w", err)
 	}
-	for _, img := range c.verified(w.Pins.Images) {
+	room, err := fsutil.RoomAt(f.Images)
+	if err != nil {
+		return nil, err
+	}
+	return f.writeAll(ctx, c, c.verified(w.Pins.Images), room.Free/spaceOfImage)
+}
+
+// writeAll writes the archives of images with at most left bytes in all: the distribution imports them
+// after the last is written.
+func (f Folder) writeAll(ctx context.Context, c *check, images []model.PinSetImage, left int64) (names []string, err error) {
+	for _, img := range images {
 		target, ok := c.src.Image(img)
 		if img.Registry || !ok {
 			continue
 		}
-		if err := f.write(ctx, c, img, target); err != nil {
-			o.Log.Error("image left out of the distribution's directory; it is loaded after the start", "image", img.Name, "error", err)
+		if err := f.write(ctx, c, img, target, &left); err != nil {
+			c.Log.Error("image left out of the distribution's directory; it is loaded after the start", "image", img.Name, "error", err)
 			if ctx.Err() != nil {
 				return names, ctx.Err()
 			}
@@ -92,20 +102,17 @@ func (f Folder) Clear() error {
 	return err
 }
 
-// write makes the archive of an image visible when it is whole. It is not synced: after another
+// write makes the archive of an image visible when it is whole, if it has at most left bytes. It is not synced: after another
 // power cut the store is checked again, and a distribution passes over a torn archive.
-func (f Folder) write(ctx context.Context, c *check, img model.PinSetImage, target cri.Target) error {
+func (f Folder) write(ctx context.Context, c *check, img model.PinSetImage, target cri.Target, left *int64) error {
 	blobs, size, err := c.blobsOf(img)
 	if err != nil {
 		return err
 	}
-	room, err := fsutil.RoomAt(f.Images)
-	if err != nil {
-		return err
+	if size > *left {
+		return fmt.Errorf("the image has %d bytes, and %d are left: %w", size, *left, errNoRoom)
 	}
-	if size > room.Free/spaceOfImage {
-		return fmt.Errorf("%d bytes are free, and the image has %d: %w", room.Free, size, errNoRoom)
-	}
+	*left -= size
 	path := filepath.Join(f.Images, archivePrefix+strings.TrimPrefix(keyDigest(img), "sha256:")+archiveSuffix)
 	out, err := os.OpenFile(path+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -121,7 +128,7 @@ func (f Folder) write(ctx context.Context, c *check, img model.PinSetImage, targ
 	return err
 }
 
-var errNoRoom = errors.New("too little room for its archive, its layers and their files")
+var errNoRoom = errors.New("too little room for the archives, layers and files of all images")
 
 // keyDigest names an image's archive: two names of one image have two.
 func keyDigest(img model.PinSetImage) string { return digest.FromString(pin.Key(img)).String() }

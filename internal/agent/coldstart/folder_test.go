@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 )
 
 // fill is what happens before the unit of a distribution starts.
@@ -132,6 +134,17 @@ func TestFillKeepsNoNodeDown(t *testing.T) {
 		must(t, os.Rename(first, first+unfinished))
 		if got := n.fill(t, f); len(got) != 2 || len(f.list(t)) != 2 {
 			t.Errorf("written: %v, files %v", got, f.list(t))
+		}
+	})
+	t.Run("room for one of two images", func(t *testing.T) {
+		n, f := newNode(t), folderOf(t)
+		_, one, err := (&check{lib: n.lib}).blobsOf(heldImages(n)[0])
+		must(t, err)
+		must(t, os.MkdirAll(f.Images, 0o755))
+		must(t, unix.Mount("refit", f.Images, "tmpfs", 0, fmt.Sprintf("size=%d", one*spaceOfImage*3/2)))
+		defer unix.Unmount(f.Images, 0)
+		if got := n.fill(t, f); !slices.Equal(got, []string{"r.example/a:1"}) || len(f.list(t)) != 1 {
+			t.Errorf("written: %v, files %v, %d bytes", got, f.list(t), one)
 		}
 	})
 	t.Run("nothing is wanted", func(t *testing.T) {
