@@ -233,7 +233,8 @@ func drawValue(rt *rapid.T, label string, depth int) any {
 	case kind == 0 && depth > 0:
 		return drawMap(rt, label, depth-1)
 	case kind == 1:
-		var files []any
+		// A decoded empty list is never nil.
+		files := []any{}
 		for _, p := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"/a", "/b", "/c"}), func(s string) string { return s }).Draw(rt, label+"files") {
 			files = append(files, map[string]any{"path": p, "content": rapid.SampledFrom([]string{"1", "2"}).Draw(rt, label+p)})
 		}
