@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -93,7 +94,9 @@ func namespacesOf(pid string) []string {
 
 // leftBehind describes what is left of a lab that was removed, "" if nothing. Other tests
 // use the machine at the same time: their mounts, below their own folders, are ignored.
-func leftBehind(dir string, before machineState, inside []string) string {
+// So are processes in the lab's namespaces that began after down, in ticks since boot:
+// the kernel gives the numbers of namespaces that are gone to the next.
+func leftBehind(dir string, before machineState, inside []string, down uint64) string {
 	var left []string
 	after := look()
 	notOthers := func(mounts []string) []string {
@@ -118,7 +121,7 @@ func leftBehind(dir string, before machineState, inside []string) string {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		left = append(left, dir)
 	}
-	return strings.Join(append(left, processesIn(inside, dir)...), "; ")
+	return strings.Join(append(left, processesIn(inside, dir, down)...), "; ")
 }
 
 // ofATest reports whether something is mounted where tests have their folders.
@@ -135,7 +138,7 @@ func ofAnotherLab(pid, dir string) bool {
 }
 
 // processesIn finds processes in one of the namespaces, or with the lab's directory in their command line.
-func processesIn(inside []string, dir string) []string {
+func processesIn(inside []string, dir string, down uint64) []string {
 	var left []string
 	all, _ := os.ReadDir("/proc")
 	for _, p := range all {
@@ -143,10 +146,11 @@ func processesIn(inside []string, dir string) []string {
 			continue
 		}
 		command, _ := os.ReadFile("/proc/" + p.Name() + "/cmdline")
-		if ended(p.Name()) {
+		state, began, ok := stateOf(p.Name())
+		if !ok || state == "Z" {
 			continue // what is left is for the machine's init to collect
 		}
-		strange := !ofAnotherLab(p.Name(), dir) && slices.ContainsFunc(namespacesOf(p.Name()), func(n string) bool { return slices.Contains(inside, n) })
+		strange := began <= down && !ofAnotherLab(p.Name(), dir) && slices.ContainsFunc(namespacesOf(p.Name()), func(n string) bool { return slices.Contains(inside, n) })
 		if strange || strings.Contains(string(command), dir) {
 			left = append(left, "process "+p.Name()+" "+strings.ReplaceAll(string(command), "\x00", " "))
 		}
@@ -154,9 +158,24 @@ func processesIn(inside []string, dir string) []string {
 	return left
 }
 
-func ended(pid string) bool {
+// stateOf gives the state of a process and when it began, in ticks since boot: proc_pid_stat(5).
+func stateOf(pid string) (state string, began uint64, ok bool) {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	return err != nil || strings.HasPrefix(string(stat[strings.LastIndex(string(stat), ")")+1:]), " Z")
+	if err != nil {
+		return "", 0, false
+	}
+	f := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))
+	began, err = strconv.ParseUint(f[22-3], 10, 64)
+	return f[0], began, err == nil
+}
+
+// ticksNow is the time now in ticks since boot, of which Linux counts 100 a second for programs.
+func ticksNow() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return math.MaxUint64 // then every process counts
+	}
+	return uint64(now.Nano() / 10_000_000)
 }
 
 // Two labs at once, with the same addresses; nodes without a cluster are enough.
@@ -192,20 +211,22 @@ func TestDownLeavesNothing(t *testing.T) {
 	if _, err := labs[b].Insert(ctx, "n1", medium); err != nil {
 		t.Fatal(err)
 	}
+	down := ticksNow()
 	if err := lab.DownIn(ctx, a, base); err != nil {
 		t.Fatal(err)
 	}
-	if left := leftBehind(filepath.Join(base, a), before, inside[a]); left != "" {
+	if left := leftBehind(filepath.Join(base, a), before, inside[a], down); left != "" {
 		t.Error("left behind:", left)
 	}
 	output(t, labs[b], "n1", "systemctl", "is-active", "containerd") // the other one is not touched
+	down = ticksNow()
 	killSupervisor(t, labs[b])
 	for range 2 { // the second time there is nothing to do
 		if err := lab.DownIn(ctx, b, base); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if left := leftBehind(filepath.Join(base, b), before, inside[b]); left != "" {
+	if left := leftBehind(filepath.Join(base, b), before, inside[b], down); left != "" {
 		t.Error("left behind after the supervisor was killed:", left)
 	}
 	if files, err := os.ReadDir(base); err != nil || len(files) != 0 {

@@ -47,7 +47,7 @@ func TestDownAfterUpWasKilledAtAnyMoment(t *testing.T) {
 		}
 		// A mkfs or a supervisor that was just started finds nothing to work on, and ends by itself.
 		eventually(t, patience, func(context.Context) string {
-			return leftBehind(filepath.Join(base, name), before, nil)
+			return leftBehind(filepath.Join(base, name), before, nil, 0)
 		})
 	}
 }

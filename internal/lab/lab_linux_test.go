@@ -57,6 +57,7 @@ func TestMain(m *testing.M) {
 // endShared takes the cluster down the hard way: its supervisor is killed first.
 func endShared() error {
 	dir := filepath.Join(shared.stateDir, sharedName)
+	down := ticksNow()
 	if p, err := supervisor.LoadProcess(dir); err == nil && p.Alive() {
 		if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
 			return err
@@ -67,7 +68,7 @@ func endShared() error {
 	if err := lab.DownIn(ctx, sharedName, shared.stateDir); err != nil {
 		return err
 	}
-	if left := leftBehind(dir, shared.before, shared.inside); left != "" {
+	if left := leftBehind(dir, shared.before, shared.inside, down); left != "" {
 		return fmt.Errorf("left behind: %s", left)
 	}
 	return os.RemoveAll(shared.stateDir)
