@@ -47,6 +47,8 @@ type Options struct {
 	// machine's own. The image's /opt, /root, /home, /srv and /mnt are links into /var, as
 	// those of bootc are.
 	OSImage string
+	// OSImageOnAll has control planes boot the OS image, too.
+	OSImageOnAll bool
 	// Distribution is one of components.LookAlikes: the nodes run a look-alike of it instead
 	// of kubeadm's units. Version may have a build then: v1.35.4+k3s1.
 	Distribution string
@@ -220,7 +222,7 @@ func (o *Options) checkOSImage() (err error) {
 	if o.OSImage == "" {
 		return nil
 	}
-	if o.Nodes == o.ControlPlanes && o.Nodes > 1 {
+	if o.Nodes == o.ControlPlanes && o.Nodes > 1 && !o.OSImageOnAll {
 		return errors.New("workers boot the OS image, or the only node: ask for more nodes than control planes, or for one node")
 	}
 	if o.OSImage, err = filepath.Abs(o.OSImage); err != nil {

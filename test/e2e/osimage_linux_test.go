@@ -186,6 +186,29 @@ func startDeployedSite(t *testing.T, o scenario.Options) *osSite {
 	return w
 }
 
+// approves lets all nodes hold refit's own image. Before, only the node with the medium has it: while that
+// node is off, no controller runs, and none notices that it is off.
+func (w *osSite) approves(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	var dev string
+	eventually(t, 2*time.Minute, "the medium is plugged in again", func() (bool, string) {
+		var err error // as long as the agent reads what was ejected, its device is there
+		dev, err = w.s.Insert(ctx, w.s.MediumNode, w.bundle)
+		return err == nil, fmt.Sprint(err)
+	})
+	must(t, w.s.Approve(ctx, w.bundle))
+	for _, n := range w.s.Lab.Nodes() {
+		for image := range w.bundle.Images {
+			eventually(t, 4*time.Minute, n+" holds "+image, func() (bool, string) {
+				held, err := w.s.Held(ctx, n, w.bundle, image)
+				return held && err == nil, fmt.Sprint(held, err)
+			})
+		}
+	}
+	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
+}
+
 // goodAndBad pushes an image with which nodes come up, version 2, and one with which the kubelet does
 // not start, version 3.
 func (w *osSite) goodAndBad(t *testing.T) (good, bad string) {

@@ -86,29 +86,7 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 	step(t, "a node that stays off after its restart counts as failed, and the other worker is not started", w.staysOff)
 	step(t, "a firewall and an image in one update cut a node off, without an API server and with a power cut: it undoes both", w.cutOff)
 	step(t, "images and arguments that would strand nodes are refused before any node is touched", w.refuses)
-}
-
-// approves lets all nodes hold refit's own image. Before, only the node with the medium has it: while that
-// node is off, no controller runs, and none notices that it is off.
-func (w *osReach) approves(t *testing.T) {
-	t.Helper()
-	ctx := t.Context()
-	var dev string
-	eventually(t, 2*time.Minute, "the medium is plugged in again", func() (bool, string) {
-		var err error // as long as the agent reads what was ejected, its device is there
-		dev, err = w.s.Insert(ctx, w.s.MediumNode, w.bundle)
-		return err == nil, fmt.Sprint(err)
-	})
-	must(t, w.s.Approve(ctx, w.bundle))
-	for _, n := range w.s.Lab.Nodes() {
-		for image := range w.bundle.Images {
-			eventually(t, 4*time.Minute, n+" holds "+image, func() (bool, string) {
-				held, err := w.s.Held(ctx, n, w.bundle, image)
-				return held && err == nil, fmt.Sprint(held, err)
-			})
-		}
-	}
-	must(t, w.s.Eject(ctx, w.s.MediumNode, dev))
+	step(t, "an OS of packages is refused a whole OS before its node is touched", w.refusesPackages)
 }
 
 // version pushes an image with which nodes come up.
@@ -257,6 +235,28 @@ func (w *osReach) refuses(t *testing.T) {
 		w.giveUp(t)
 	}
 	w.edit(t, func(s *v1alpha1.NodeConfigSpec) { s.KernelArguments = nil })
+}
+
+// refusesPackages gives an image to the control-plane node, whose OS is the machine's: one of packages,
+// on which systemd-sysext answers.
+func (w *osReach) refusesPackages(t *testing.T) {
+	w.takes(t, w.good)
+	before := w.boots(t)["n1"]
+	pool := &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "control-plane"}}
+	w.patch(t, pool, fmt.Sprintf(`{"spec":{"osImage":%q}}`, osName))
+	_, err := w.s.Run(t.Context(), "plan")
+	must(t, err)
+	r := osRefused{What: "a whole OS for a node with an OS of packages", Check: checkImages, Reason: osimage.ReasonNotExtension}
+	r.Message = w.closes(t, r.Check, r.Reason)
+	r.Boots = w.boots(t)["n1"] - before
+	r.Cordoned, err = w.s.Cordoned(t.Context(), "n1")
+	must(t, err)
+	if r.Boots != 0 || r.Cordoned {
+		t.Errorf("the node was touched: %+v", r)
+	}
+	w.seen.Refused = append(w.seen.Refused, r)
+	w.giveUp(t)
+	w.patch(t, pool, `{"spec":{"osImage":null}}`)
 }
 
 // closes waits until a check closes the gate for a reason, and returns its message.

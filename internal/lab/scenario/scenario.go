@@ -47,6 +47,8 @@ type Options struct {
 	Later int
 	// OSImage that the workers boot, or the only node, as lab.Options has it.
 	OSImage string
+	// OSImageOnAll has control planes boot it, too.
+	OSImageOnAll bool
 	// ControlPlane is spec.controlPlane of an UpdatePool for all nodes; "" makes no pool.
 	ControlPlane v1alpha1.ControlPlaneMethod
 	// MediumNode is the node that has the stick.
@@ -192,7 +194,7 @@ func (s *Scenario) Components(ctx context.Context) error {
 func (s *Scenario) Up(ctx context.Context) error {
 	err := s.phase("labUp", func() (err error) {
 		s.report("a cluster of %d nodes at %s comes up", s.Nodes, s.From)
-		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, Distribution: s.Distribution, Datastore: s.Datastore, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
+		s.Lab, err = lab.Up(ctx, lab.Options{Name: s.Name, Nodes: s.Nodes, ControlPlanes: s.ControlPlanes, Later: s.Later, Runtime: s.Runtime, OSImage: s.OSImage, OSImageOnAll: s.OSImageOnAll, Distribution: s.Distribution, Datastore: s.Datastore, Version: s.From, Progress: func(line string) { s.report("%s", line) }})
 		if err != nil {
 			s.others = errors.As(err, new(lab.ErrUp))
 			return err
