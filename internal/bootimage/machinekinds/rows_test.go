@@ -251,7 +251,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	sort.Strings(managers)
-	if diff := cmp.Diff([]string{"Cluster", "ControlPlaneMachineSet", "EC2NodeClass", "KubeadmControlPlane", "MachineDeployment", "MachinePool", "MachineSet", "MachineSet"}, managers); diff != "" {
+	if diff := cmp.Diff([]string{"Cluster", "ControlPlaneMachineSet", "EC2NodeClass", "K0sControlPlane", "KThreesControlPlane", "KubeadmControlPlane", "MachineDeployment", "MachinePool", "MachineSet", "MachineSet", "RKE2ControlPlane"}, managers); diff != "" {
 		t.Error(diff)
 	}
 	mine, err := machinekinds.Parse([]byte(`

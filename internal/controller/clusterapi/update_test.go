@@ -97,6 +97,23 @@ func TestAMachineIsDoneWhenItsNodeWasSeen(t *testing.T) {
 	}
 }
 
+// The kubelet of k0s reports the same version for each build of a release: the agent knows which it is.
+func TestABuildThatTheKubeletHides(t *testing.T) {
+	t.Parallel()
+	const kubelet, before, after = "v1.36.3+k0s", "v1.36.3+k0s.0", "v1.36.3+k0s.1"
+	w := newTestClusters(t)
+	w.machine("m1", after, true)
+	w.bundle("approved", after, digestA)
+	w.node("node-m1", kubelet, before)
+	w.is(w.update("m1", after), false, "was created in its cluster")
+	w.phase(v1alpha1.PhaseDone)
+	w.is(w.update("m1", after), true, "its kubelet reports "+before)
+	w.node("node-m1", kubelet, after)
+	if a := w.update("m1", after); !done(a) {
+		t.Errorf("seen by its agent: %+v", a)
+	}
+}
+
 func TestFailureIsReportedAndReleasesTheHealthCheck(t *testing.T) {
 	t.Parallel()
 	w := newTestClusters(t)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refit-dev/refit/api/v1alpha1"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
@@ -81,11 +82,14 @@ func notObserved(ctx context.Context, c client.Client, w workloadNode, n *corev1
 	if client.IgnoreNotFound(err) != nil {
 		return "", err
 	}
-	o := nu.Status.Observed
+	o, kubelet := nu.Status.Observed, n.Status.NodeInfo.KubeletVersion
+	if o != nil {
+		kubelet = distribution.Release(kubelet, o.KubeletVersion)
+	}
 	_, ours := n.Annotations[v1alpha1.AnnotationUpdating]
-	switch k := n.Status.NodeInfo.KubeletVersion; {
-	case !updateplan.Same(k, w.Version):
-		return "its kubelet reports " + k, nil
+	switch {
+	case !updateplan.Same(kubelet, w.Version):
+		return "its kubelet reports " + kubelet, nil
 	case !ready(n):
 		return "it is not Ready", nil
 	case ours:

@@ -30,9 +30,6 @@ func VersionMove(from, to string) string {
 	if why, _ := distribution.MoveProblem(from, to); why != "" {
 		return "the node cannot move to " + to + ": " + why
 	}
-	if row, ok := distribution.ByName(distribution.SplitVersion(from).Distribution); ok {
-		return "the node runs " + row.Title + " (" + from + "): for Cluster API refit moves kubeadm nodes only"
-	}
 	switch minors := int64(t.Minor()) - int64(f.Minor()); {
 	case f.Major() != t.Major():
 		return fmt.Sprintf("%s to %s crosses a major version", from, to)
