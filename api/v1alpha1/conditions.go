@@ -248,6 +248,7 @@ const (
 	ReasonRetrying             = "Retrying"
 	ReasonUndoFailed           = "UndoFailed"
 	ReasonEtcdQuorum           = "EtcdQuorum"
+	ReasonAddonsNotReady       = "AddonsNotReady"
 	ReasonAPIServerUnavailable = "APIServerUnavailable"
 	ReasonEtcdNotDowngraded    = "EtcdNotDowngraded"
 )

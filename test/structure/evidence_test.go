@@ -58,6 +58,7 @@ var shown = []struct {
 		return fmt.Sprintf("%s, API server unavailable %.0f s, %v retries", count("containersWithoutImage", "containers without an image")(m), m.get("apiUnavailableSeconds"), m.get("retries"))
 	}},
 	{"test/e2e/results/lookalike-coldstart-k0s.json", "three nodes of a look-alike of k0s lose power, all images and the agents' network at once; they start from their own copies", coldStart},
+	{"test/e2e/results/lookalike-coldstart-rke2.json", "the same on a look-alike of RKE2, whose agents have a network", coldStart},
 	{"test/e2e/results/lookalike-coldstart-k3s.json", "the same on a look-alike of k3s, whose agents have a network", coldStart},
 	{"test/e2e/results/lookalike-hops-k3s.json", "a look-alike of k3s moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
@@ -108,6 +109,7 @@ var shown = []struct {
 	{"test/e2e/results/oswell.json", "an OS image whose kubelet does not start", count("Failures", "failures undone")},
 	{"test/e2e/results/osreach.json", "a node that boots an OS image and stays off, one that a firewall cuts off with an image, images that are refused before a node is touched", count("Refused", "refusals")},
 	{"test/e2e/results/ossingle.json", "the only node of a cluster boots an OS image, and returns from one whose kubelet does not start", count("Moves", "moves")},
+	{"test/e2e/results/osplanes.json", "three control-plane nodes boot an OS image one by one, and the first returns from one whose kubelet does not start", count("Moves", "moves")},
 	{"test/boot/results/b.json", "a machine with GRUB, libostree and a kernel of its own boots an OS image, in QEMU", bootedMachine},
 	{"test/boot/results/c.json", "an OS image whose kernel panics: GRUB returns to the image before", bootedMachine},
 	{"test/boot/results/d.json", "an OS image whose systemd hangs: the watchdog restarts, GRUB returns", bootedMachine},

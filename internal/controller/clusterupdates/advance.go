@@ -190,7 +190,7 @@ func (r *Reconciler) rolloutInput(ctx context.Context, w *rolloutSnapshot, st *s
 			drains[c.np.Node] = *c.drain
 		}
 	}
-	return in, drains, errors.Join(err, r.observeControlPlane(ctx, w, &in, r.planIndex.cps))
+	return in, drains, errors.Join(err, r.observeControlPlane(ctx, w, &in, r.planIndex.cps), r.observeAddons(ctx, &in, r.planIndex.cps))
 }
 
 // refreshPlan refreshes the facts of the plan's nodes that changed, and returns the started

@@ -83,7 +83,7 @@ func (c *cluster) facts() Input {
 		p.Unavailable = nil
 		in.Pools[name] = p
 	}
-	in.ControlPlane = ControlPlane{Unhealthy: map[string]string{}, Etcd: map[string]bool{}}
+	in.ControlPlane.Unhealthy, in.ControlPlane.Etcd = map[string]string{}, map[string]bool{}
 	for _, np := range in.Plan.Nodes {
 		m := c.truth[np.Node]
 		if m.Gone {

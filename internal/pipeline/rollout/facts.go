@@ -213,6 +213,10 @@ type ControlPlane struct {
 	// Etcd are the members that run on the nodes, true if Ready; empty if etcd
 	// runs elsewhere.
 	Etcd map[string]bool
+	// Addons says which add-on is being rolled out after a server has moved, empty if none is.
+	// Further nodes wait for it until AddonsUntil.
+	Addons      string
+	AddonsUntil time.Time
 }
 
 // Input has all facts of the decision.

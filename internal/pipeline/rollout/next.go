@@ -63,6 +63,7 @@ const (
 	reasonNodeLost           = "NodeLost"
 	reasonUnhealthy          = "ControlPlaneUnhealthy"
 	reasonEtcdQuorum         = "EtcdQuorum"
+	reasonAddons             = "AddonsNotReady"
 	reasonBudgetSpent        = "BudgetSpent"
 	reasonOutsideWindow      = "OutsideWindow"
 	reasonWindowInvalid      = "WindowInvalid"

@@ -338,6 +338,14 @@ func TestControlPlaneAlone(t *testing.T) {
 			finished(c.truth["c2"], time.Hour)
 			finished(c.truth["c3"], time.Hour)
 		}, []string{"cordon w1"}, []string{}},
+		"its add-ons are rolled out": {func(c *cluster) {
+			finished(c.truth["c1"], time.Hour)
+			c.in.ControlPlane.Addons, c.in.ControlPlane.AddonsUntil = "Deployment coredns: 1 of 2 pods", start.Add(time.Second)
+		}, []string{}, []string{reasonAddons}},
+		"its add-ons had their time": {func(c *cluster) {
+			finished(c.truth["c1"], time.Hour)
+			c.in.ControlPlane.Addons, c.in.ControlPlane.AddonsUntil = "Deployment coredns: 1 of 2 pods", start
+		}, []string{"cordon c2"}, []string{}},
 		"the last of it is updated": {func(c *cluster) {
 			finished(c.truth["c1"], time.Hour)
 			finished(c.truth["c2"], time.Hour)

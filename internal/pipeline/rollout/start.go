@@ -25,7 +25,7 @@ func (d *Decision) startNodes(in *Input, lines map[string]*line) {
 	case in.Paused:
 		d.addBlockers(model.Blocker{Reason: reasonPaused, Message: "the update is paused: no further node starts", Fix: "`refit resume` (set spec.paused to false)"})
 		return
-	case d.controlPlaneMoves(in, lines):
+	case d.controlPlaneMoves(in, lines), d.addonsSettle(in):
 		return
 	}
 	var last *line
@@ -78,6 +78,16 @@ func (d *Decision) controlPlaneMoves(in *Input, lines map[string]*line) bool {
 		}
 	}
 	return false
+}
+
+// addonsSettle: what a new server has applied runs before the next node starts.
+func (d *Decision) addonsSettle(in *Input) bool {
+	if in.ControlPlane.Addons == "" || !in.Now.Before(in.ControlPlane.AddonsUntil) {
+		return false
+	}
+	d.addBlockers(model.Blocker{Reason: reasonAddons, Waiting: true, Object: "Namespace/kube-system",
+		Message: "further nodes start when the add-ons of the new version have been rolled out, at " + formatTime(in.ControlPlane.AddonsUntil) + " at the latest: " + in.ControlPlane.Addons})
+	return true
 }
 
 func soakingBlocker(node string, until time.Time, then string) model.Blocker {
