@@ -208,6 +208,7 @@ const (
 	ReasonOSImageTooLarge        = "OSImageTooLarge"
 	ReasonOSImageSignaturePolicy = "OSImageSignaturePolicy"
 	ReasonOSImageBootFallback    = "OSBootFallbackMissing"
+	ReasonOSImageSELinux         = "OSImageSELinuxMissing"
 	ReasonBuildInterrupted       = "BuildInterrupted"
 	// ReasonImageBuilt, ReasonImageReused and ReasonImageNotBooted are for events: a
 	// build succeeded; no build was needed; nodes do not need to boot its result.

@@ -1,6 +1,7 @@
 package fsutil
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -177,6 +178,17 @@ func alias(all []contextAlias, name string) string {
 		return path.Clean(all[i].to + rest)
 	}
 	return name
+}
+
+// PolicyIsOn reports whether /etc/selinux/config switches SELinux on.
+func PolicyIsOn(config []byte) bool {
+	for line := range bytes.Lines(config) {
+		v, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("SELINUX="))
+		if v = bytes.ToLower(bytes.TrimSpace(v)); ok && (bytes.HasPrefix(v, []byte("enforcing")) || bytes.HasPrefix(v, []byte("permissive"))) {
+			return true
+		}
+	}
+	return false
 }
 
 // PolicyName is the policy that /etc/selinux/config names.

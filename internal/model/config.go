@@ -240,8 +240,10 @@ const (
 	FieldOSFailed = "os/failed"
 	// FieldOSDriver is how the OS is updated: bootc, rpm-ostree, ostree, sysext or package.
 	// FieldOSPolicy is the answer of the host's signature policy about the desired image.
-	FieldOSDriver = "os/driver"
-	FieldOSPolicy = "os/signature-policy"
+	// FieldOSSELinux is ValueEnforcing on a host whose kernel enforces an SELinux policy.
+	FieldOSDriver  = "os/driver"
+	FieldOSPolicy  = "os/signature-policy"
+	FieldOSSELinux = "os/selinux"
 	// FieldOSBootFallback lists what the host needs so that it returns by itself from an
 	// image that does not come up, with commas; ValueComplete if nothing is missing.
 	FieldOSBootFallback = "os/boot-fallback"
@@ -288,13 +290,16 @@ const (
 
 // Values of fields: no kernel arguments of refit, or an absent part; a file that must be
 // absent and is; a file as the booted image has it. ValueComplete is a host that needs nothing
-// more, ValueCarried an agent that outlives the image that it is in.
+// more, ValueCarried an agent that outlives the image that it is in. ValueEnforcing is a policy that
+// the kernel enforces.
 const (
 	ValueNone     = "none"
 	ValueAbsent   = "absent"
 	ValueAsImage  = "as the image has it"
 	ValueComplete = "complete"
 	ValueCarried  = "carried"
+
+	ValueEnforcing = "enforcing"
 )
 
 // DigestOf is sha256:<hex> of some bytes.

@@ -30,6 +30,7 @@ const (
 	ReasonNotExtension    = "OSImageNotExtension"
 	ReasonBound           = "OSImageBoundImages"
 	ReasonBootFallback    = "OSBootFallbackMissing"
+	ReasonSELinux         = "OSImageSELinuxMissing"
 )
 
 const (
@@ -65,6 +66,7 @@ const (
 	fixFallback         = "docs/reference/os-hosts.md says how a host gets each of them; until then try the image on a machine that you can reach"
 	fixFallbackRequired = "docs/reference/os-hosts.md says how a host gets each of them; bootFallback: Warn in the UpdatePool lets hosts without them boot images, `refit accept os-images-fit` does so for this update"
 	fixRoom             = "remove old deployments and images from the nodes, or give the pool a smaller image"
+	fixSELinux          = "install the policy in the image (selinux-policy-targeted) and switch it on in its /etc/selinux/config, or make the hosts permissive"
 	fixPolicyOCI        = "permit the transport oci in /etc/containers/policy.json of the nodes"
 	fixPolicyProof      = "let a TrustPolicy (spec.images) verify the signatures of this repository, then accept the check; or permit the repository in the nodes' policy.json"
 )
@@ -85,6 +87,8 @@ type PoolFacts struct {
 	BootFree, SysrootFree int64
 	// Policy is the strictest answer of a node's signature policy.
 	Policy string
+	// Enforcing are the drivers of the nodes whose kernel enforces an SELinux policy.
+	Enforcing []string
 	// BootFallback says of each node with libostree what it misses to return by itself from an
 	// image that does not come up.
 	BootFallback []NodeFallback
@@ -196,6 +200,7 @@ func (a *admission) check() {
 	a.units()
 	a.room()
 	a.policy()
+	a.selinux()
 }
 
 // bootable: bootc and rpm-ostree refuse an image without the label; refit itself writes the
@@ -368,6 +373,19 @@ func (a *admission) policy() {
 		a.add(false, ReasonSignaturePolicy, fixPolicyOCI, "the signature policy of a node (/etc/containers/policy.json) rejects images from a directory, so that its host refuses to stage this one")
 	case model.SignaturePolicyBypassed:
 		a.add(false, ReasonSignaturePolicy, fixPolicyProof, "the signature policy of a node (/etc/containers/policy.json) demands a signature of the image or rejects it, and the host does not ask the policy about an image that refit brings")
+	}
+}
+
+// selinux: refit labels the files of a commit by the policy of the image. bootc and rpm-ostree label
+// by themselves, and take an image without one.
+func (a *admission) selinux() {
+	const missing = "the image has no SELinux policy that is on (/etc/selinux/config and file_contexts of that policy)"
+	switch on := a.pool.Enforcing; {
+	case !a.f.WithoutSELinux || len(on) == 0:
+	case slices.Contains(on, driverOSTree):
+		a.add(false, ReasonSELinux, fixSELinux, missing+", and hosts of the pool with plain ostree enforce one: they refuse the image")
+	default:
+		a.add(true, ReasonSELinux, fixSELinux, missing+", and hosts of the pool enforce one now: after the boot they would enforce none")
 	}
 }
 

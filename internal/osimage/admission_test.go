@@ -151,13 +151,18 @@ func TestEachRule(t *testing.T) {
 		"a server that is not this": {func(f *ImageFacts, _ *PoolFacts) {
 			f.Supervised, f.Kubelet, f.Masked, f.Units = true, "usr/bin/k3s", []string{"k3s.service"}, []string{"k3s-agent.service", AgentUnit}
 		}, ""},
-		"an unknown /boot":             {func(_ *ImageFacts, p *PoolFacts) { p.BootFree = 0 }, ""},
-		"one byte is missing unpacked": {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree-- }, "warning " + ReasonRoom},
-		"as large as /sysroot packed":  {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1 << 30 }, "warning " + ReasonRoom},
-		"one byte is missing packed":   {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1<<30 - 1 }, ReasonRoom},
-		"an unknown /sysroot":          {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 0 }, ""},
-		"the policy rejects":           {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyRejects }, ReasonSignaturePolicy},
-		"the policy is bypassed":       {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyBypassed }, ReasonSignaturePolicy},
+		"an unknown /boot":                   {func(_ *ImageFacts, p *PoolFacts) { p.BootFree = 0 }, ""},
+		"one byte is missing unpacked":       {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree-- }, "warning " + ReasonRoom},
+		"as large as /sysroot packed":        {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1 << 30 }, "warning " + ReasonRoom},
+		"one byte is missing packed":         {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 1<<30 - 1 }, ReasonRoom},
+		"an unknown /sysroot":                {func(_ *ImageFacts, p *PoolFacts) { p.SysrootFree = 0 }, ""},
+		"the policy rejects":                 {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyRejects }, ReasonSignaturePolicy},
+		"the policy is bypassed":             {func(_ *ImageFacts, p *PoolFacts) { p.Policy = model.SignaturePolicyBypassed }, ReasonSignaturePolicy},
+		"no SELinux, and nodes have none":    {func(f *ImageFacts, _ *PoolFacts) { f.WithoutSELinux = true }, ""},
+		"SELinux, as nodes have it":          {func(_ *ImageFacts, p *PoolFacts) { p.Enforcing = []string{"ostree", "bootc"} }, ""},
+		"no SELinux, plain ostree enforces":  {func(f *ImageFacts, p *PoolFacts) { f.WithoutSELinux, p.Enforcing = true, []string{"bootc", "ostree"} }, ReasonSELinux},
+		"no SELinux, bootc enforces":         {func(f *ImageFacts, p *PoolFacts) { f.WithoutSELinux, p.Enforcing = true, []string{"bootc"} }, "warning " + ReasonSELinux},
+		"no SELinux, rpm-ostree enforces it": {func(f *ImageFacts, p *PoolFacts) { f.WithoutSELinux, p.Enforcing = true, []string{"rpm-ostree"} }, "warning " + ReasonSELinux},
 		"no extension, for sysext alone": {func(f *ImageFacts, p *PoolFacts) {
 			*f, p.Drivers = ImageFacts{Platform: "linux/amd64"}, []string{"sysext"}
 		}, ReasonNotExtension},

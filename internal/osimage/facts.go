@@ -71,6 +71,8 @@ type ImageFacts struct {
 	EtcTransient bool `json:"etcTransient,omitempty"`
 	// LocalOutside is true if /usr/local is outside of the image.
 	LocalOutside bool `json:"localOutside,omitempty"`
+	// WithoutSELinux is true if the image has no SELinux policy, or does not switch SELinux on.
+	WithoutSELinux bool `json:"withoutSELinux,omitempty"`
 	// Bound are the units of containers whose images the image binds: bootc pulls them from
 	// their registries while it stages.
 	Bound []string `json:"bound,omitempty"`

@@ -60,11 +60,7 @@ func (h osHost) Driver(ctx context.Context) (osdriver.Driver, error) {
 			if _, enforcing, _ := fsutil.HostContexts("/"); enforcing {
 				form = flatten.Enforced
 			}
-			tree, err := h.tree(ctx, s, form)
-			if errors.Is(err, flatten.ErrNoPolicy) {
-				err = fmt.Errorf("%w: %w", osdriver.ErrUnsupported, err)
-			}
-			return tree, err
+			return h.tree(ctx, s, form)
 		},
 		Extension: func(ctx context.Context, s osdriver.Source) (io.ReadCloser, error) {
 			return h.tree(ctx, s, flatten.Extension)
@@ -86,7 +82,8 @@ func (h osHost) Image(ctx context.Context, image string) (osdriver.Source, []str
 		}
 		manifest, err := h.images.Export(ctx, "sha256:"+digest, dir)
 		if err == nil {
-			return osdriver.Source{Transport: osdriver.Layout, Location: dir}, []string{manifest}, nil
+			s := osdriver.Source{Transport: osdriver.Layout, Location: dir}
+			return s, []string{manifest}, h.verifyPlatform(ctx, s)
 		}
 		if !errors.Is(err, containerd.ErrNoImage) {
 			return osdriver.Source{}, nil, err
@@ -100,6 +97,24 @@ func (h osHost) Image(ctx context.Context, image string) (osdriver.Source, []str
 		return s, nil, fmt.Errorf("image %s was assembled on the site and is incomplete on this node: the base or the overlay is missing", image)
 	}
 	return h.downloadedOrRegistry(ctx, image, digest, false)
+}
+
+// verifyPlatform reads an exported image: the runtime exports a single manifest for any machine.
+func (h osHost) verifyPlatform(ctx context.Context, s osdriver.Source) error {
+	root, err := h.open(ctx, s)
+	if err != nil {
+		return err
+	}
+	_, err = flatten.Digests(ctx, root, platform())
+	return refused(err)
+}
+
+// refused marks an error that no further try changes.
+func refused(err error) error {
+	if errors.Is(err, flatten.ErrNoPolicy) || errors.Is(err, flatten.ErrPlatform) {
+		return fmt.Errorf("%w: %w", osdriver.ErrUnsupported, err)
+	}
+	return err
 }
 
 // Fetch is Image, and downloads an image that only the registry has.
@@ -133,7 +148,7 @@ func (h osHost) assembleCopy(ctx context.Context, image, hex string) (s osdriver
 	}
 	manifest, err := flatten.Save(ctx, root, platform(), dir)
 	if err != nil {
-		return s, nil, err
+		return s, nil, refused(err)
 	}
 	return osdriver.Source{Transport: osdriver.Layout, Location: dir}, []string{manifest}, nil
 }
@@ -154,7 +169,7 @@ func (h osHost) downloadedOrRegistry(ctx context.Context, image, digest string, 
 		return from, nil, fmt.Errorf("the image is not on this node, and its registry failed: %w", err)
 	}
 	if same, err = flatten.Digests(ctx, root, platform()); err != nil || !fetch {
-		return from, same, err
+		return from, same, refused(err)
 	}
 	_, err = flatten.Save(ctx, root, platform(), dir)
 	return s, same, err
@@ -197,7 +212,8 @@ func (h osHost) tree(ctx context.Context, s osdriver.Source, form flatten.Form) 
 	if err != nil {
 		return nil, err
 	}
-	return flatten.Tree(ctx, root, platform(), form)
+	tree, err := flatten.Tree(ctx, root, platform(), form)
+	return tree, refused(err)
 }
 
 // Boot returns an ID that changes with a reboot and with a soft reboot of user space.

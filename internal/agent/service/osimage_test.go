@@ -8,10 +8,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"golang.org/x/sys/unix"
 
 	"github.com/refit-dev/refit/internal/agent/apiclient"
@@ -23,13 +28,13 @@ import (
 )
 
 // exports is a runtime that has one image.
-type exports struct{ digest, manifest string }
+type exports struct{ digest, manifest, layout string }
 
 func (e exports) Export(_ context.Context, digest, dir string) (string, error) {
 	if digest != e.digest {
 		return "", containerd.ErrNoImage
 	}
-	return e.manifest, os.MkdirAll(dir, 0o700)
+	return e.manifest, os.CopyFS(dir, os.DirFS(e.layout))
 }
 
 // The image comes from the node's runtime, from an earlier download, or from the registry, in
@@ -84,7 +89,7 @@ func TestWhereAnImageIs(t *testing.T) {
 	if d := cmp.Diff([]string{strings.TrimPrefix(two, "sha256:")}, kept()); d != "" {
 		t.Fatal("what was fetched for another stays: ", d)
 	}
-	h.images = exports{one, "sha256:of-this-platform"}
+	h.images = exports{one, "sha256:of-this-platform", layoutFor(t, runtime.GOARCH)}
 	s, same, err = h.Image(t.Context(), ref(one))
 	is("the node's own", s, err, osdriver.Layout)
 	if d := cmp.Diff([]string{"sha256:of-this-platform"}, same); d != "" {
@@ -97,6 +102,35 @@ func TestWhereAnImageIs(t *testing.T) {
 	}
 	if _, _, err := h.Image(t.Context(), r.Ref("os/edge:latest")); err == nil {
 		t.Fatal("a tag is taken for an image")
+	}
+}
+
+// layoutFor writes an image for machines of an architecture, without an index.
+func layoutFor(t *testing.T, architecture string) string {
+	t.Helper()
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: architecture, RootFS: v1.RootFS{Type: "layers"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "image")
+	p, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = p.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// The runtime exports a single manifest for any machine. A node refuses one for other machines before
+// it is drained, and tries no second time.
+func TestAnImageForOtherMachines(t *testing.T) {
+	const digest = "sha256:0123456789012345678901234567890123456789012345678901234567890123"
+	h := osHost{nodeHost: &nodeHost{}, dir: filepath.Join(t.TempDir(), "os-images"), images: exports{digest, "sha256:m", layoutFor(t, "s390x")}}
+	_, _, err := h.Fetch(t.Context(), "q/os@"+digest)
+	if !errors.Is(err, osdriver.ErrUnsupported) || !strings.Contains(err.Error(), "linux/s390x") {
+		t.Fatal(err)
 	}
 }
 

@@ -111,7 +111,7 @@ func nodeUpdaters(h *nodeHost, oh osHost, own func(...string) string) (list []up
 	s := programs.NewSandbox(runtime, "")
 	k := kubelet.NewConfig(kubeletPart(h), "")
 	c := certificates.New(h)
-	o := osdeploy.New(oh, own("os.json")).WithPolicy(osdeploy.PolicyFile).WithBootCounter(&osdriver.BootCounter{Runner: osdriver.Command{}}).WithAgent(install.Carrier{Runner: osdriver.Command{}})
+	o := osdeploy.New(oh, own("os.json")).WithPolicy(osdeploy.PolicyFile).WithSELinux("/").WithBootCounter(&osdriver.BootCounter{Runner: osdriver.Command{}}).WithAgent(install.Carrier{Runner: osdriver.Command{}})
 	list = []updaters.Updater{
 		kubeadm.NewControlPlane(h),
 		kubeadm.New(h),

@@ -9,11 +9,15 @@ import (
 )
 
 // Unit is the name of the unit that checks a machine at its first boot, and Agent
-// the program it runs.
+// where the machine puts the program that it runs. Every host can write there, also
+// one whose /usr/local is a read-only part of its image.
 const (
 	Unit  = "refit-first-boot.service"
-	Agent = "/usr/local/bin/refit-agent"
+	Agent = "/var/opt/refit/bin/refit-agent"
 )
+
+// agents are where the program may be: fetched, or in the image.
+var agents = []string{Agent, "/usr/local/bin/refit-agent", "/usr/bin/refit-agent"}
 
 // joiners are units that make a machine a node: of kubeadm, of Cluster API's
 // Ignition, of OpenShift. The check comes before them, and they need it. One that a
@@ -69,23 +73,23 @@ func inline(kind string, data []byte) string {
 	return "data:" + kind + ";base64," + base64.StdEncoding.EncodeToString(data)
 }
 
-// UnitText is the unit. Without limits, or without the agent, it does nothing and
-// the machine joins; if the check refuses, what would join does not start. The
-// agent takes the limits away when they hold, so later boots are not asked.
+// UnitText is the unit. Without limits it does nothing and the machine joins. Without
+// the agent the machine joins too, and the console says that it was not checked. If the
+// check refuses, what would join does not start. The agent removes the limits when they
+// hold, so later boots are not asked.
 func UnitText(limitsAt string) string {
 	all := strings.Join(joiners, " ")
 	return `[Unit]
 Description=refit: is this boot image new enough to join?
 Documentation=https://github.com/refit-dev/refit
 ConditionPathExists=` + limitsAt + `
-ConditionFileIsExecutable=` + Agent + `
 After=local-fs.target
 Before=` + all + `
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=` + Agent + ` first-boot
+ExecStart=/bin/sh -c '` + runAgent() + `'
 StandardOutput=journal+console
 StandardError=journal+console
 TimeoutStartSec=180
@@ -94,3 +98,17 @@ TimeoutStartSec=180
 RequiredBy=` + all + `
 `
 }
+
+// runAgent is the script of the unit. A shell may run a program of /var with any SELinux label,
+// which systemd itself may not.
+func runAgent() string {
+	var out strings.Builder
+	for _, a := range agents {
+		fmt.Fprintf(&out, "if [ -x %s ]; then exec %[1]s first-boot; fi; ", a)
+	}
+	return out.String() + "echo \"" + noAgent + "\""
+}
+
+// noAgent is what the console says of a machine that joins without the check.
+const noAgent = "refit: this machine joins without a check of its boot image: it has no refit-agent. " +
+	"Put it into the image, or set refit.dev/first-boot-agent on the Secret of its pool."

@@ -290,9 +290,9 @@ func verifyUnit(t *testing.T, text string) {
 			t.Fatal(err)
 		}
 	}
-	put(filepath.Join(root, ignition.Agent), "#!/bin/sh\n", 0o755)
+	put(filepath.Join(root, "bin/sh"), "#!/bin/sh\n", 0o755)
 	put(filepath.Join(dir, ignition.Unit), text, 0o600)
-	put(filepath.Join(dir, "kubelet.service"), "[Service]\nExecStart=/usr/local/bin/refit-agent\n", 0o600)
+	put(filepath.Join(dir, "kubelet.service"), "[Service]\nExecStart=/bin/sh\n", 0o600)
 	for _, target := range []string{"sysinit", "basic", "local-fs", "shutdown", "multi-user"} {
 		put(filepath.Join(dir, target+".target"), "[Unit]\nDescription="+target+"\n", 0o600)
 	}
@@ -308,10 +308,59 @@ func verifyUnit(t *testing.T, text string) {
 	} else if to, err := os.Readlink(filepath.Join(dir, "kubelet.service.requires", ignition.Unit)); err != nil || filepath.Base(to) != ignition.Unit {
 		t.Errorf("the kubelet does not need it: %s %v", to, err)
 	}
+	if strings.Contains(text, "ConditionFileIsExecutable") {
+		t.Error("without the agent the check is left out, and nothing says so")
+	}
 	for _, want := range []string{"Before=kubelet.service", "RequiredBy=kubelet.service", "ConditionPathExists=/etc/refit/first-boot.json", "Type=oneshot"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not in\n%s", want, text)
 		}
+	}
+}
+
+// The check does not need /usr/local, which an image may have as a part of it. A machine without
+// the agent joins, and its console says that nothing was checked.
+func TestCheckFindsTheAgent(t *testing.T) {
+	t.Parallel()
+	_, line, _ := strings.Cut(ignition.UnitText("/etc/refit/first-boot.json"), "ExecStart=/bin/sh -c '")
+	script, _, ok := strings.Cut(line, "'\n")
+	if !ok || strings.ContainsAny(script, "$%\\") {
+		t.Fatalf("systemd expands a part of it: %q", script)
+	}
+	for name, c := range map[string]struct{ at, want string }{
+		"fetched":             {ignition.Agent, "runs first-boot"},
+		"in /usr/local":       {"/usr/local/bin/refit-agent", "runs first-boot"},
+		"in the image's /usr": {"/usr/bin/refit-agent", "runs first-boot"},
+		"nowhere":             {"", "joins without a check of its boot image"},
+	} {
+		root := t.TempDir()
+		if c.at != "" {
+			at := filepath.Join(root, c.at)
+			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(at, []byte("#!/bin/sh\necho runs $1\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		here := strings.NewReplacer(" /usr/", " "+root+"/usr/", " /var/", " "+root+"/var/").Replace(script)
+		out, err := exec.Command("/bin/sh", "-c", here).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v %s", name, err, out)
+		}
+	}
+}
+
+// The agent is fetched to where every machine can write.
+func TestAgentIsFetchedToVar(t *testing.T) {
+	t.Parallel()
+	out, err := ignition.WithCheck([]byte(`{"ignition":{"version":"3.2.0"}}`), nil, "/etc/refit/first-boot.json", &ignition.Program{URL: "https://files/refit-agent", Hash: "sha512-0a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := decode(t, out).(map[string]any)["storage"].(map[string]any)["files"].([]any)
+	if at := files[1].(map[string]any)["path"]; at != "/var/opt/refit/bin/refit-agent" {
+		t.Error(at)
 	}
 }
 

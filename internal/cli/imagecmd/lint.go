@@ -1,6 +1,7 @@
 package imagecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ type lintOptions struct {
 	images, platforms     []string
 	driver, server        string
 	boot, sysroot, policy string
-	strict                bool
+	strict, selinux       bool
 	output                *string
 }
 
@@ -63,8 +64,8 @@ func newLint(a *inputs.Access) *cobra.Command {
 		Use: "lint IMAGE", Short: "Check whether nodes can boot an OS image", Args: console.Args(cobra.ExactArgs(1)),
 		Long: `Check an OS image before any node boots it: its platforms and labels, kernel and
 initramfs, systemd, kubelet, container runtime, refit's agent, and their units. With
-facts of the nodes, check also the skew of the kubelet, free space, and the signature
-policy of the hosts. The gate of an update checks the same (os-images-fit).
+facts of the nodes, check also the skew of the kubelet, free space, and the SELinux and
+signature policies of the hosts. The gate of an update checks the same (os-images-fit).
 
 IMAGE is docker://REF (or REF), oci:DIR[:TAG], oci-archive:FILE[:TAG], or a bundle. Of a
 bundle, the images with a label of bootable images are checked, or those of --image.
@@ -93,6 +94,7 @@ Exit codes: 0 nodes can boot it (with --strict: and there are no warnings),
 	fl.StringVar(&o.boot, "boot-free", "", "free bytes of /boot on the nodes, for example 300Mi")
 	fl.StringVar(&o.sysroot, "sysroot-free", "", "free bytes of /sysroot on the nodes, for example 20Gi")
 	fl.StringVar(&o.policy, "policy", "", "signature policy of the nodes (their /etc/containers/policy.json)")
+	fl.BoolVar(&o.selinux, "selinux", false, "the nodes enforce an SELinux policy")
 	fl.BoolVar(&o.strict, "strict", false, "warnings count as refusals")
 	o.output = console.OutputFlag(c)
 	return c
@@ -106,6 +108,9 @@ func (o *lintOptions) pool() (osimage.PoolFacts, error) {
 			return p, console.UsageErrorf("--driver %s is not known: %s", o.driver, strings.Join(drivers, ", "))
 		}
 		p.Drivers = []string{o.driver}
+	}
+	if o.selinux {
+		p.Enforcing = []string{cmp.Or(o.driver, drivers[0])}
 	}
 	for _, q := range []struct {
 		flag, text string

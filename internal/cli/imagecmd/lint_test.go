@@ -84,6 +84,12 @@ func TestLint(t *testing.T) {
 	if out, code, err = runLint("oci:"+layout, "--policy", policy, "--boot-free", "1Ki", "--sysroot-free", "1Gi"); code != console.ExitBlocked || !strings.Contains(out, osimage.ReasonSignaturePolicy) || strings.Contains(out, osimage.ReasonRoom) {
 		t.Errorf("%d %v\n%s", code, err, out)
 	}
+	if out, code, err = runLint("oci:"+layout, "--selinux"); code != console.ExitOK || !strings.Contains(out, "warning "+osimage.ReasonSELinux) {
+		t.Errorf("%d %v\n%s", code, err, out)
+	}
+	if out, code, err = runLint("oci:"+layout, "--selinux", "--driver", "ostree"); code != console.ExitBlocked || !strings.Contains(out, "refused "+osimage.ReasonSELinux) {
+		t.Errorf("%d %v\n%s", code, err, out)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		says string

@@ -187,6 +187,9 @@ func addNode(f *osimage.PoolFacts, n *gate.Node) {
 	f.Kernels = addNew(f.Kernels, n.Host.Kernel)
 	if n.Host.Driver != driverSysext && n.Host.Driver != driverPackage { // those boot no other kernel
 		f.BootFallback = append(f.BootFallback, osimage.NodeFallback{Node: n.Name, Known: n.Host.BootFallbackKnown, Missing: n.Host.BootFallback})
+		if n.Host.Enforcing {
+			f.Enforcing = addNew(f.Enforcing, n.Host.Driver)
+		}
 		if !n.Host.KeepsAgent {
 			f.LoseAgent = append(f.LoseAgent, n.Name)
 		}
@@ -230,6 +233,7 @@ func hostOf(n *corev1.Node, nu *v1alpha1.NodeUpdate) gate.Host {
 	if nu != nil && nu.Status.Observed != nil {
 		fields := nu.Status.Observed.Fields
 		h.Driver, h.Policy = fields[model.FieldOSDriver], fields[model.FieldOSPolicy]
+		h.Enforcing = fields[model.FieldOSSELinux] == model.ValueEnforcing
 		h.KeepsAgent = fields[model.FieldOSAgent] == model.ValueCarried
 		v := fields[model.FieldOSBootFallback]
 		if h.BootFallbackKnown = v != ""; v != "" && v != model.ValueComplete {

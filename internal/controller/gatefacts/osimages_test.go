@@ -115,9 +115,12 @@ func TestImagesFitTheirNodes(t *testing.T) {
 	f := osimage.ImageFacts{Platform: "linux/amd64", Bootable: true, Kernels: []osimage.Kernel{{Version: "6.12", Initramfs: true, Size: 90 << 20}}, Kubelet: "usr/bin/kubelet", KubeletVersion: "v1.36.3", Runtime: "usr/bin/crio",
 		Agent: "usr/local/bin/refit-agent", Systemd: true, Units: []string{"crio.service", "kubelet.service", "refit-agent.service"}, Packed: 1 << 20, Unpacked: 3 << 20}
 	data := string(contents.SealFacts(digest, []osimage.ImageFacts{f}))
-	f.Agent, f.Units = "", f.Units[:2]
+	f.WithoutSELinux = true
+	unlabelled := string(contents.SealFacts(digest, []osimage.ImageFacts{f}))
+	f.WithoutSELinux, f.Agent, f.Units = false, "", f.Units[:2]
 	bare := string(contents.SealFacts(digest, []osimage.ImageFacts{f}))
 	without := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentOSFacts, bare)}, Type: v1alpha1.ContentOSFacts, Data: bare}
+	labels := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentOSFacts, unlabelled)}, Type: v1alpha1.ContentOSFacts, Data: unlabelled}
 	stored := &v1alpha1.Content{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.NodesNamespace, Name: v1alpha1.ContentName(v1alpha1.ContentOSFacts, data)}, Type: v1alpha1.ContentOSFacts, Data: data}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -134,6 +137,12 @@ func TestImagesFitTheirNodes(t *testing.T) {
 		n.Host = hostOf(&corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: "amd64", KernelVersion: "6.11"}}}, nu)
 		return n
 	}
+	enforces := func(name, driver string) *gate.Node {
+		n := machine(name, "amd64", driver, "")
+		n.Host.Enforcing = hostOf(&corev1.Node{}, &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: map[string]string{model.FieldOSSELinux: model.ValueEnforcing}}}}).Enforcing
+		return n
+	}
+	noLabels := v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: labels.Name}
 	keeps := machine("n1", "amd64", "bootc", "")
 	keeps.Host.KeepsAgent = hostOf(&corev1.Node{}, &v1alpha1.NodeUpdate{Status: v1alpha1.NodeUpdateStatus{Observed: &v1alpha1.Observed{Fields: map[string]string{model.FieldOSAgent: model.ValueCarried}}}}).KeepsAgent
 	noAgent := v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: without.Name}
@@ -170,6 +179,9 @@ func TestImagesFitTheirNodes(t *testing.T) {
 		"required, and not read":          {nodes: []*gate.Node{returns("n1", "bootc", "panic")}, rules: require, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, FactsMessage: "away"}, want: "unread: away OSBootFallbackMissing"},
 		"no agent, and nodes keep theirs": {nodes: []*gate.Node{keeps}, pool: noAgent, want: "warning OSImageAgentMissing"},
 		"no agent, and one loses its own": {nodes: []*gate.Node{keeps, machine("n2", "amd64", "bootc", "")}, pool: noAgent, want: "OSImageAgentMissing"},
+		"no SELinux":                      {nodes: []*gate.Node{machine("n1", "amd64", "ostree", "")}, pool: noLabels},
+		"no SELinux, one host enforces":   {nodes: []*gate.Node{machine("n1", "amd64", "ostree", ""), enforces("n2", "bootc")}, pool: noLabels, want: "warning OSImageSELinuxMissing"},
+		"no SELinux, ostree enforces":     {nodes: []*gate.Node{enforces("n1", "ostree"), enforces("n2", "bootc")}, pool: noLabels, want: "OSImageSELinuxMissing"},
 		"facts of another image":          {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@sha256:2", Facts: stored.Name}, want: "error"},
 		"facts that are gone":             {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, Facts: "osfacts-0"}, want: "error"},
 		"not read":                        {nodes: []*gate.Node{machine("n1", "amd64", "", "")}, pool: v1alpha1.OSImagePool{Image: "r/os@" + digest, FactsMessage: "away"}, want: "unread: away"},
@@ -184,7 +196,7 @@ func TestImagesFitTheirNodes(t *testing.T) {
 		if c.set != nil {
 			c.set(in)
 		}
-		got, err := readOSImages(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o, stored, without).Build(), []v1alpha1.UpdatePool{c.rules}, map[string][]string{"edge": {"n1", "n2", "n3"}}, in)
+		got, err := readOSImages(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(o, stored, without, labels).Build(), []v1alpha1.UpdatePool{c.rules}, map[string][]string{"edge": {"n1", "n2", "n3"}}, in)
 		var says []string
 		if err != nil {
 			says = append(says, "error")

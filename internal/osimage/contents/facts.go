@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/osimage"
 )
 
@@ -22,6 +23,10 @@ const (
 	initPath      = "usr/sbin/init"
 	// boundDir has links to units of containers, whose images bootc pulls while it stages.
 	boundDir = "usr/lib/bootc/bound-images.d"
+	// selinuxConfig names the policy of SELinux, whose directory is next to it.
+	selinuxConfig = "etc/selinux/config"
+	// contextsFile of a policy says which label files have.
+	contextsFile = "contexts/files/file_contexts"
 	// extensionFiles say for which OS an image is an extension.
 	extensionFiles = "usr/lib/extension-release.d/extension-release."
 )
@@ -73,7 +78,7 @@ var unitDirs = []string{"etc/systemd/system", "usr/local/lib/systemd/system", "u
 var kernelFiles = []string{"vmlinuz", "initramfs.img"}
 
 // textFiles are small files that are read.
-var textFiles = []string{"usr/lib/os-release", "etc/os-release", "usr/lib/ostree/prepare-root.conf", "etc/ostree/prepare-root.conf"}
+var textFiles = []string{"usr/lib/os-release", "etc/os-release", "usr/lib/ostree/prepare-root.conf", "etc/ostree/prepare-root.conf", selinuxConfig}
 
 // exactPaths are the paths that matter, without those of kernels.
 var exactPaths = func() map[string]bool {
@@ -117,6 +122,13 @@ var aboveMatter = func() map[string]bool {
 	return out
 }()
 
+// isPolicyPart reports whether a path is that of a policy's file_contexts, or of a directory above.
+func isPolicyPart(name string) bool {
+	rest, ok := strings.CutPrefix(name, path.Dir(selinuxConfig)+"/")
+	_, below, _ := strings.Cut(rest, "/")
+	return ok && (below == "" || below == contextsFile || strings.HasPrefix(contextsFile, below+"/"))
+}
+
 func isText(name string) bool { return slices.Contains(textFiles, name) }
 
 // kernelOf splits a path of a kernel's directory.
@@ -134,7 +146,7 @@ func matters(name string, k Kind) bool {
 	if _, file, ok := kernelOf(name); ok {
 		return slices.Contains(kernelFiles, file) || file == "" && k != Directory
 	}
-	listed := exactPaths[name] || aboveMatter[name] || path.Dir(name) == boundDir || strings.HasPrefix(name, extensionFiles)
+	listed := exactPaths[name] || aboveMatter[name] || path.Dir(name) == boundDir || strings.HasPrefix(name, extensionFiles) || isPolicyPart(name)
 	return listed && k != Directory
 }
 
@@ -143,7 +155,7 @@ func mayMatter(name string) bool {
 	if _, file, ok := kernelOf(name); ok {
 		return file == "" || slices.Contains(kernelFiles, file)
 	}
-	return exactPaths[name] || aboveMatter[name]
+	return exactPaths[name] || aboveMatter[name] || isPolicyPart(name)
 }
 
 // databases of packages, with the function that finds the kubelet's version in one.
@@ -272,6 +284,7 @@ func (m merged) fill(f *osimage.ImageFacts) {
 	f.Supervised = f.Kubelet != "" && osimage.IsSupervisor(path.Base(f.Kubelet))
 	f.Runtime = m.firstProgram(osimage.RuntimePrograms())
 	f.Agent = m.firstProgram([]string{osimage.AgentProgram})
+	f.WithoutSELinux = m.withoutSELinux()
 	_, f.Systemd = m[systemdPath]
 	f.Init = m.otherInit()
 	for _, db := range slices.Sorted(maps.Keys(databases)) {
@@ -286,6 +299,18 @@ func (m merged) fill(f *osimage.ImageFacts) {
 			f.Extensions = append(f.Extensions, name)
 		}
 	}
+}
+
+// withoutSELinux reports that no policy is there, or none is on. A configuration whose text is not
+// known, such as a hard link, says neither.
+func (m merged) withoutSELinux() bool {
+	config, ok := m[selinuxConfig]
+	if !ok || config.text == "" {
+		return !ok
+	}
+	text := []byte(config.text)
+	_, has := m[path.Join(path.Dir(selinuxConfig), fsutil.PolicyName(text, nil), contextsFile)]
+	return !has || !fsutil.PolicyIsOn(text)
 }
 
 // otherInit is what /sbin/init starts, if that is not systemd.

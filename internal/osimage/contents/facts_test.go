@@ -118,6 +118,11 @@ func TestFindingOfEachImage(t *testing.T) {
 		}
 		return out
 	}
+	enforcing := func(p *osimage.PoolFacts) { p.Enforcing = []string{"ostree"} }
+	policy := func(config string) []entry {
+		return []entry{e("etc/selinux/config=" + config), e("etc/selinux/semanage.conf=x"), e("etc/selinux/targeted/contexts/files/file_contexts=/.* system_u:object_r:usr_t:s0\n")}
+	}
+	const on, object = "SELINUX=enforcing\nSELINUXTYPE=targeted\n", "sysroot/ostree/repo/objects/ab/cd.file"
 	unversioned := without("var/lib/dpkg/status")
 	for name, c := range map[string]struct {
 		platform string
@@ -145,6 +150,11 @@ func TestFindingOfEachImage(t *testing.T) {
 		"a kubelet of three minors":       {pool: func(p *osimage.PoolFacts) { p.APIServer = "1.39.0" }},
 		"an unknown kubelet":              {layer: unversioned, want: []string{osimage.ReasonKubeletUnknown + " (warning)"}},
 		"a kubelet of a label":            {layer: unversioned, labels: map[string]string{osimage.LabelBootc: "1", osimage.LabelKubelet: "v1.37.0"}, want: []string{osimage.ReasonKubeletSkew}},
+		"no SELinux where it enforces":    {pool: enforcing, want: []string{osimage.ReasonSELinux}},
+		"SELinux where it enforces":       {layer: policy(on), pool: enforcing},
+		"SELinux that is off":             {layer: policy("SELINUX=disabled\n"), pool: enforcing, want: []string{osimage.ReasonSELinux}},
+		"another policy than it names":    {layer: policy("SELINUX=enforcing\nSELINUXTYPE=mls\n"), pool: enforcing, want: []string{osimage.ReasonSELinux}},
+		"links to objects of ostree":      {layer: []entry{e(object + "=" + on), e("etc/selinux/config=>" + object)}, pool: enforcing},
 		"no runtime":                      {layer: without("usr/bin/containerd"), want: []string{osimage.ReasonRuntime}},
 		"no agent":                        {layer: without("usr/local/bin/refit-agent"), want: []string{osimage.ReasonImageAgent + " (warning)"}},
 		"no agent, and nodes lose theirs": {layer: without("usr/local/bin/refit-agent"), pool: func(p *osimage.PoolFacts) { p.LoseAgent = []string{"n1"} }, want: []string{osimage.ReasonImageAgent}},
@@ -200,7 +210,7 @@ func TestFindingOfEachImage(t *testing.T) {
 func TestFacts(t *testing.T) {
 	t.Parallel()
 	want := osimage.ImageFacts{Platform: "linux/amd64", OS: "sim 9", Bootable: true, Kernels: []osimage.Kernel{{Version: "6.12.1", Initramfs: true, Size: 15}}, Kubelet: "usr/bin/kubelet", KubeletVersion: "1.36.3",
-		Runtime: "usr/bin/containerd", Agent: "usr/local/bin/refit-agent", Systemd: true, Units: []string{"containerd.service", "kubelet.service", "refit-agent.service"}}
+		Runtime: "usr/bin/containerd", Agent: "usr/local/bin/refit-agent", Systemd: true, WithoutSELinux: true, Units: []string{"containerd.service", "kubelet.service", "refit-agent.service"}}
 	var packed, plain []Layer
 	big := e("usr/share/large=" + strings.Repeat("0123456789abcdef", 1<<16))
 	for _, l := range osLayers() {
@@ -233,6 +243,19 @@ func TestFacts(t *testing.T) {
 	}
 	if f, err := ReadFacts(image(never...), FactsLimits(), keep); err != nil || f.Read != packed[2].Size || f.Kubelet == "" || f.Agent == "" {
 		t.Errorf("%+v %v", f, err)
+	}
+}
+
+// A whiteout removes the policy of a lower layer, at each directory above its file.
+func TestRemovedSELinuxPolicy(t *testing.T) {
+	t.Parallel()
+	policy := layer(t, e("etc/selinux/config=SELINUX=enforcing\n"), e("etc/selinux/targeted/contexts/files/file_contexts=x"))
+	for removed, want := range map[string]bool{"etc/.wh.selinux": true, "etc/selinux/.wh.config": true, "etc/selinux/.wh.targeted": true, "etc/selinux/targeted/.wh.contexts": true,
+		"etc/selinux/targeted/contexts/files/.wh..wh..opq": true, "etc/selinux/targeted/contexts/files/.wh.file_contexts": true, "etc/selinux/.wh.mls": false, "etc/selinux/targeted/contexts/.wh.users": false} {
+		f, err := ReadFacts(image(policy, layer(t, e(removed+"="))), FactsLimits(), nil)
+		if err != nil || f.Problem != "" || f.WithoutSELinux != want {
+			t.Errorf("%s: %v %q %v", removed, f.WithoutSELinux, f.Problem, err)
+		}
 	}
 }
 

@@ -116,6 +116,8 @@ type Host struct {
 	// known if its agent reported them.
 	BootFallback      []string
 	BootFallbackKnown bool
+	// Enforcing: its kernel enforces an SELinux policy.
+	Enforcing bool
 	// KeepsAgent: its agent outlives the boot into an image without one.
 	KeepsAgent bool
 	// Kubelet is its version.

@@ -59,14 +59,14 @@ func withoutOS(n Node, want Fields) []model.Blocker {
 	if why == "" {
 		return nil
 	}
-	wanted := false
-	for path := range want {
+	differs := false
+	for path, value := range want {
 		if strings.HasPrefix(path, prefixOS) {
+			differs = differs || !Equal(path, n.Current[path], value)
 			delete(want, path)
-			wanted = true
 		}
 	}
-	if !wanted {
+	if !differs { // a host that was installed with the image of its pool
 		return nil
 	}
 	return []model.Blocker{{Reason: reasonOSUnsupported, Object: "Node/" + n.Name, Message: "the OS of node " + n.Name + " stays as it is: " + why,

@@ -49,3 +49,19 @@ func TestABootedImageIsNoDifference(t *testing.T) {
 		t.Fatalf("%+v", out.Plan)
 	}
 }
+
+// A host whose OS cannot be moved is no matter of the plan while it runs what it should.
+func TestUnsupportedHostWithItsImage(t *testing.T) {
+	for name, c := range map[string]struct {
+		image    string
+		warnings int
+	}{"its image": {"sha256:new", 0}, "another image": {"sha256:old", 1}} {
+		in := stories["an OS image restarts the machine once, after all files were written"]
+		n := in.Nodes[1]
+		n.Current = Fields{"os/image": c.image, "os/kernel-arguments": "quiet", "os/unsupported": "it could not drop an image", "file//etc/modules": n.Desired["file//etc/modules"]}
+		in.Nodes = []Node{in.Nodes[0], n}
+		if out := Make(in); !out.NothingToDo() || len(out.Warnings) != c.warnings {
+			t.Errorf("%s: %+v", name, out.Warnings)
+		}
+	}
+}

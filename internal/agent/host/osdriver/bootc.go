@@ -45,12 +45,28 @@ func (d *BootcDriver) Status(ctx context.Context) (Status, error) {
 	if s.Staged != nil && h.onOSTree() && d.host.locked() {
 		s.Staged.Locked = true // a bootc before 1.11 does not report it
 	}
+	if s.Unsupported == "" && !d.canDrop(ctx, h) {
+		s.Unsupported = cannotDrop
+	}
 	s.Capabilities = d.capabilities(ctx, h)
 	if s.Running, err = d.host.Running(); err != nil {
 		return Status{}, err
 	}
 	s.Drift = append(s.Drift, d.host.EtcDrift(ctx)...)
 	return s, nil
+}
+
+// cannotDrop: a node must be able to drop what it stages, or it boots that at any restart.
+const cannotDrop = "this host could not drop what bootc stages: it has no earlier deployment to roll back to, and no program ostree. " +
+	"Put ostree into its image, or boot a first image by hand (`bootc switch IMAGE`, then a restart)"
+
+// canDrop reports whether Discard has a way to drop what is staged. A program that fails is there.
+func (d *BootcDriver) canDrop(ctx context.Context, h *BootcHost) bool {
+	if !h.onOSTree() || h.Status.Rollback != nil {
+		return true
+	}
+	_, err := d.host.Runner.Run(ctx, nil, "ostree", "--version")
+	return !Missing(err)
 }
 
 // status is the document in our words.

@@ -267,6 +267,39 @@ func TestDiscardWithoutOSTree(t *testing.T) {
 	}
 }
 
+// A first image that could not be dropped again is not staged: the node could go neither on nor back.
+func TestFirstImageThatCannotBeDropped(t *testing.T) {
+	first := bootcDoc("null", bootcEntryOf("aa", imgA, ""), "null", "")
+	composefs := bootcDoc("null", `{"image":`+imgA+`,"incompatible":false,"pinned":false,"ostree":null,"composefs":{"verity":"v1"}}`, "null", "")
+	for name, c := range map[string]struct {
+		doc     string
+		ostree  bool
+		refused bool
+	}{
+		"no ostree, no earlier deployment":      {first, false, true},
+		"one is staged already":                 {stagedDoc(false, false), false, true},
+		"ostree drops it":                       {first, true, false},
+		"an earlier deployment":                 {bootcDoc("null", bootcEntryOf("aa", imgA, ""), bootcEntryOf("cc", imgB, ""), ""), false, false},
+		"bootc keeps the deployments by itself": {composefs, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Script{Answers: map[string]Answer{"bootc status": {Out: c.doc}, "bootc switch": {}, "bootc switch --help": {}, "bootc loader-entries": {Code: 2}}}
+			if c.ostree {
+				s.Answers["ostree"] = Answer{Code: 1}
+			}
+			d := NewBootc(s.Host(t, nil))
+			got, err := d.Status(t.Context())
+			if err != nil || (got.Unsupported != "") != c.refused {
+				t.Fatalf("%q %v", got.Unsupported, err)
+			}
+			err = d.Stage(t.Context(), Target{Source: Source{Transport: Layout, Location: "/var/lib/b"}})
+			if errors.Is(err, ErrUnsupported) != c.refused || c.refused == (len(s.Changes()) > 0) {
+				t.Fatal(err, s.Changes())
+			}
+		})
+	}
+}
+
 // Where bootc keeps the deployments itself, the first one that it stages can be dropped too:
 // there is nothing to roll back to, and libostree knows nothing of it.
 func TestDiscardFirstOfComposefs(t *testing.T) {

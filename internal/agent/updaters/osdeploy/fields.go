@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/text"
 
 	"github.com/refit-dev/refit/internal/agent/host/osdriver"
+	"github.com/refit-dev/refit/internal/fsutil"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -75,6 +76,7 @@ func (u *Updater) Fields(ctx context.Context, c *model.NodeConfig) map[string]st
 	}
 	u.addBootFallback(out)
 	u.addCarried(out, now.status)
+	u.addSELinux(out)
 	if v := u.policyAnswer(c.OS.Image); v != "" {
 		out[model.FieldOSPolicy] = v
 	}
@@ -95,6 +97,26 @@ func (u *Updater) addBootFallback(out map[string]string) {
 		out[model.FieldOSBootFallback] = model.ValueComplete
 		if missing := u.counter.Missing(); len(missing) > 0 {
 			out[model.FieldOSBootFallback] = strings.Join(missing, ",")
+		}
+	}
+}
+
+// WithSELinux reports whether the kernel enforces an SELinux policy, too; root is where the host's
+// files are.
+func (u *Updater) WithSELinux(root string) *Updater {
+	u.selinux = root
+	return u
+}
+
+// addSELinux adds that the host enforces a policy, where an image brings the policy.
+func (u *Updater) addSELinux(out map[string]string) {
+	switch out[FieldDriver] {
+	case osdriver.Bootc, osdriver.RPMOSTree, osdriver.OSTree:
+		if u.selinux == "" {
+			return
+		}
+		if _, enforcing, _ := fsutil.HostContexts(u.selinux); enforcing {
+			out[model.FieldOSSELinux] = model.ValueEnforcing
 		}
 	}
 }

@@ -64,6 +64,8 @@ type Updater struct {
 	now    func() time.Time
 	// policy is the file with the host's signature policy, "" for none.
 	policy string
+	// selinux is the root of the host's files, "" to report nothing of its SELinux.
+	selinux string
 	// counter makes the boot loader leave an image that does not come up; nil: nothing does.
 	counter *osdriver.BootCounter
 	// agent keeps the agent over images that do not have it; nil: nothing does.

@@ -390,6 +390,29 @@ func TestPolicyField(t *testing.T) {
 	}
 }
 
+// A host whose kernel enforces an SELinux policy says so, also if that policy cannot be read.
+func TestSELinuxField(t *testing.T) {
+	f, _ := fixture(t)
+	for _, c := range []struct{ driver, state, want string }{
+		{osdriver.OSTree, "", ""}, {osdriver.OSTree, "0", ""}, {osdriver.OSTree, "1", model.ValueEnforcing},
+		{osdriver.Bootc, "1\n", model.ValueEnforcing}, {osdriver.RPMOSTree, "1", model.ValueEnforcing}, {osdriver.Sysext, "1", ""},
+	} {
+		root := t.TempDir()
+		if c.state != "" {
+			if err := os.MkdirAll(filepath.Join(root, "sys/fs/selinux"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, "sys/fs/selinux/enforce"), []byte(c.state), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := map[string]string{FieldDriver: c.driver}
+		if f.Make().(*Updater).WithSELinux(root).addSELinux(out); out[model.FieldOSSELinux] != c.want {
+			t.Errorf("%+v: %v", c, out)
+		}
+	}
+}
+
 func TestFields(t *testing.T) {
 	s := osdriver.Status{Driver: "bootc", Unsupported: "why", Booted: &osdriver.Deployment{ID: "1", Digest: "sha256:a"}, Rollback: &osdriver.Deployment{ID: "0", Digest: "sha256:o"},
 		Next: &osdriver.Deployment{ID: "2", Digest: "sha256:n"}, Running: []string{"x", "b=1", "a=1", "gone=1"},

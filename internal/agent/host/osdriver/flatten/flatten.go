@@ -5,8 +5,9 @@
 //
 // Promise: every blob is compared with its digest while it is read. Files are written
 // lower layers first, so that a hard link follows its target; only names stay in memory.
-// An image without exactly one kernel is refused: no node could boot it. A missing or
-// incomplete image in a BlobDir is fs.ErrNotExist.
+// An image without exactly one kernel is refused: no node could boot it. So is one for
+// another architecture (ErrPlatform). A missing or incomplete image in a BlobDir is
+// fs.ErrNotExist.
 //
 // Files get the SELinux labels of the image's own policy, which the tools of libostree take over.
 //
@@ -24,10 +25,12 @@ import (
 	"io"
 	"maps"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/refit-dev/refit/internal/fsutil"
@@ -49,6 +52,9 @@ const (
 
 // ErrNoPolicy says that an image has no SELinux policy, where a host enforces one.
 var ErrNoPolicy = errors.New("it has no SELinux policy (/etc/selinux/config and file_contexts), and this host enforces one: its programs would start without labels, or not at all")
+
+// ErrPlatform says that an image is for other machines.
+var ErrPlatform = errors.New("its programs do not run here")
 
 // Tree opens an image for a platform, for example linux/amd64.
 func Tree(ctx context.Context, root oci.Root, platform string, form Form) (io.ReadCloser, error) {
@@ -72,7 +78,7 @@ func Tree(ctx context.Context, root oci.Root, platform string, form Form) (io.Re
 // manifest for a platform.
 func Digests(ctx context.Context, root oci.Root, platform string) ([]string, error) {
 	out := []string{root.Desc.Digest.String()}
-	d, err := choose(ctx, root, platform)
+	d, _, err := choose(ctx, root, platform)
 	if err == nil && d.Digest != root.Desc.Digest {
 		out = append(out, d.Digest.String())
 	}
@@ -80,40 +86,60 @@ func Digests(ctx context.Context, root oci.Root, platform string) ([]string, err
 }
 
 // choose finds the manifest for a platform.
-func choose(ctx context.Context, root oci.Root, platform string) (ocispec.Descriptor, error) {
-	b, err := oci.Fetch(ctx, root.Store, root.Desc)
+func choose(ctx context.Context, root oci.Root, platform string) (d ocispec.Descriptor, m *ocispec.Manifest, err error) {
+	d = root.Desc
+	b, err := oci.Fetch(ctx, root.Store, d)
 	if err != nil {
-		return ocispec.Descriptor{}, err
+		return d, nil, err
 	}
 	var idx ocispec.Index
 	if err := json.Unmarshal(b, &idx); err != nil {
-		return ocispec.Descriptor{}, fmt.Errorf("image %s: %w", root.Desc.Digest, err)
+		return d, nil, fmt.Errorf("image %s: %w", d.Digest, err)
 	}
-	if len(idx.Manifests) == 0 {
-		return root.Desc, nil
-	}
-	for _, d := range idx.Manifests {
-		if d.Platform != nil && d.Platform.OS+"/"+d.Platform.Architecture == platform {
-			return d, nil
+	if len(idx.Manifests) > 0 {
+		at := slices.IndexFunc(idx.Manifests, func(d ocispec.Descriptor) bool {
+			return d.Platform != nil && d.Platform.OS+"/"+d.Platform.Architecture == platform
+		})
+		if at < 0 {
+			return d, nil, fmt.Errorf("image %s has nothing for %s: %w", d.Digest, platform, ErrPlatform)
+		}
+		d = idx.Manifests[at]
+		if b, err = oci.Fetch(ctx, root.Store, d); err != nil {
+			return d, nil, err
 		}
 	}
-	return ocispec.Descriptor{}, fmt.Errorf("image %s has nothing for %s", root.Desc.Digest, platform)
+	m = &ocispec.Manifest{}
+	if err := json.Unmarshal(b, m); err != nil {
+		return d, nil, fmt.Errorf("image %s: %w", d.Digest, err)
+	}
+	return d, m, verifyPlatform(ctx, root.Store, d.Digest, m.Config, platform)
+}
+
+// verifyPlatform compares what the configuration of an image says of its machines with a node. One
+// that says nothing passes. The gate refuses it before the drain, so that a person has accepted it,
+// and extensions without programs run anywhere.
+func verifyPlatform(ctx context.Context, store oci.Store, image digest.Digest, config ocispec.Descriptor, platform string) error {
+	if config.Digest == "" {
+		return nil
+	}
+	b, err := oci.Fetch(ctx, store, config)
+	if err != nil {
+		return err
+	}
+	var is ocispec.Platform
+	if err := json.Unmarshal(b, &is); err != nil {
+		return fmt.Errorf("image %s: configuration: %w", image, err)
+	}
+	system, architecture, _ := strings.Cut(platform, "/")
+	if is.OS != "" && is.OS != system || is.Architecture != "" && is.Architecture != architecture {
+		return fmt.Errorf("image %s is for %s/%s, and this node is %s: %w", image, is.OS, is.Architecture, platform, ErrPlatform)
+	}
+	return nil
 }
 
 func manifest(ctx context.Context, root oci.Root, platform string) (*ocispec.Manifest, error) {
-	d, err := choose(ctx, root, platform)
-	if err != nil {
-		return nil, err
-	}
-	b, err := oci.Fetch(ctx, root.Store, d)
-	if err != nil {
-		return nil, err
-	}
-	m := &ocispec.Manifest{}
-	if err := json.Unmarshal(b, m); err != nil {
-		return nil, fmt.Errorf("image %s: %w", d.Digest, err)
-	}
-	return m, nil
+	_, m, err := choose(ctx, root, platform)
+	return m, err
 }
 
 // Bounds of what a node unpacks: far above any OS, far below what a hostile layer pretends.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -160,6 +161,51 @@ func TestNotBootable(t *testing.T) {
 	}
 	if _, err := Tree(t.Context(), image(t, []tar.Header{kernel}), "linux/riscv64", Whole); err != nil {
 		t.Errorf("an image without platforms: %v", err)
+	}
+}
+
+// A single manifest is compared with the node as an index is. A configuration that names no machine
+// passes.
+func TestPlatform(t *testing.T) {
+	for name, c := range map[string]struct {
+		os, architecture string
+		refused          bool
+	}{
+		"the node's":              {"linux", "amd64", false},
+		"another architecture":    {"linux", "arm64", true},
+		"another system":          {"windows", "amd64", true},
+		"an architecture alone":   {"", "arm64", true},
+		"no architecture":         {"linux", "", false},
+		"nothing, as in TestTree": {"", "", false},
+	} {
+		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: c.os, Architecture: c.architecture, RootFS: v1.RootFS{Type: "layers"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "image")
+		p, err := layout.Write(dir, empty.Index)
+		if err == nil {
+			err = p.AppendImage(img)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		root, err := oci.OpenSingle(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Digests(t.Context(), root, "linux/amd64")
+		if errors.Is(err, ErrPlatform) != c.refused || !c.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := Save(t.Context(), root, "linux/amd64", filepath.Join(t.TempDir(), "x")); errors.Is(err, ErrPlatform) != c.refused {
+			t.Errorf("%s: saved: %v", name, err)
+		}
+		for _, form := range []Form{Whole, Extension} {
+			if _, err := tree(root, form); errors.Is(err, ErrPlatform) != c.refused {
+				t.Errorf("%s: unpacked: %v", name, err)
+			}
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package flatten
 
 import (
 	"archive/tar"
-	"bytes"
 	"fmt"
 	"io"
 	"io/fs"
@@ -52,7 +51,7 @@ func (f *flat) readPolicy() (err error) {
 		return nil
 	}
 	config := f.policy[selinuxDir+"config"]
-	if selinuxOn(config) {
+	if fsutil.PolicyIsOn(config) {
 		dir := path.Join(selinuxDir, fsutil.PolicyName(config, nil), "contexts/files")
 		f.contexts, err = fsutil.ReadContexts(func(name string) ([]byte, error) {
 			b, ok := f.policy[path.Join(dir, name)]
@@ -69,17 +68,6 @@ func (f *flat) readPolicy() (err error) {
 		return fmt.Errorf("its SELinux policy: %w", err)
 	}
 	return nil
-}
-
-// selinuxOn reports whether a configuration switches SELinux on.
-func selinuxOn(config []byte) bool {
-	for line := range bytes.Lines(config) {
-		v, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("SELINUX="))
-		if v = bytes.ToLower(bytes.TrimSpace(v)); ok && (bytes.HasPrefix(v, []byte("enforcing")) || bytes.HasPrefix(v, []byte("permissive"))) {
-			return true
-		}
-	}
-	return false
 }
 
 // label adds the label of a file to its entry, by its name in the running OS. The mount point of

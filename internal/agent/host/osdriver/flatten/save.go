@@ -18,7 +18,7 @@ import (
 // manifest, whose digest it returns. The folder is there wholly or not at all; blobs
 // that an earlier try brought into dir.part are not fetched again.
 func Save(ctx context.Context, root oci.Root, platform, dir string) (manifest string, err error) {
-	d, err := choose(ctx, root, platform)
+	d, _, err := choose(ctx, root, platform)
 	if err != nil {
 		return "", err
 	}

@@ -38,7 +38,7 @@ func TestSave(t *testing.T) {
 	root, tries := from, 0
 	fetched := map[string]int{}
 	for ; ; tries++ {
-		root.Store = &cutOff{from.Store, 4, fetched}
+		root.Store = &cutOff{from.Store, 5, fetched}
 		if _, err := Save(t.Context(), root, "linux/amd64", dir); err == nil {
 			break
 		}
