@@ -61,6 +61,8 @@ var shown = []struct {
 	{"test/e2e/results/lookalike-coldstart-rke2.json", "the same on a look-alike of RKE2, whose agents have a network", coldStart},
 	{"test/e2e/results/lookalike-coldstart-k3s.json", "the same on a look-alike of k3s, whose agents have a network", coldStart},
 	{"test/e2e/results/lookalike-hops-k3s.json", "a look-alike of k3s moves over two minor versions in one update, from one FAT32 stick, with a power cut of all nodes between", steps},
+	{"test/e2e/results/lookalike-hops-rke2.json", "the same on a look-alike of RKE2", steps},
+	{"test/e2e/results/lookalike-hops-k0s.json", "the same on a look-alike of k0s", steps},
 	{"test/e2e/results/later.json", "nodes that join later, or lost their disk", steps},
 	{"test/e2e/results/pullrecords.json", "the kubelet's records of pulls that were cut off", steps},
 	{"test/e2e/results/controlplanes.json", "three control-plane nodes behind HAProxy are updated", func(v value) string {
