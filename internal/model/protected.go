@@ -4,23 +4,19 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
-// protectedDirs are directories whose content belongs to another component.
+// protectedDirs are directories whose content belongs to another component. Those of
+// distributions, the kubelet and most container runtimes are in the table of distributions.
 var protectedDirs = []struct{ dir, why string }{
-	{"/etc/kubernetes", "kubeadm's: certificates, kubeconfigs and static pods are changed by their own updaters"},
-	{"/var/lib/etcd", "etcd's data"},
-	{"/var/lib/kubelet", "the kubelet's state; its configuration is spec.kubelet"},
 	{"/var/lib/refit", "refit's own"},
 	{"/etc/refit", "refit's own"},
 	{"/run/refit", "refit's own"},
-	{"/var/lib/containerd", "the container runtime's state"},
-	{"/run/containerd", "the container runtime's state"},
 	{"/var/lib/containers", "the container runtime's state"},
 	{"/run/containers", "the container runtime's state"},
-	{"/run/crio", "the container runtime's state"},
 	{"/var/lib/cni", "the network plugins' state"},
-	{"/opt/cni/bin", "network plugins come from the bundle's payload cni-plugins"},
 	{"/proc", "the kernel's"},
 	{"/sys", "the kernel's"},
 	{"/dev", "the kernel's"},
@@ -40,6 +36,9 @@ func ProtectedPath(p string) string {
 		return "it is not a clean path: no .., no //, no slash at the end"
 	case strings.ContainsAny(p, "\x00\n"):
 		return "it has characters that no path should have"
+	}
+	if why := distribution.Protected(p); why != "" {
+		return why
 	}
 	for _, k := range protectedDirs {
 		if p == k.dir || strings.HasPrefix(p, k.dir+"/") {
@@ -67,7 +66,7 @@ func UnreadablePath(p string) string {
 }
 
 // protectedUnits may not be disabled or masked: the node would be lost.
-var protectedUnits = []string{"kubelet.service", "containerd.service", "crio.service", "dbus.service", "systemd-journald.service"}
+var protectedUnits = append([]string{"containerd.service", "crio.service", "dbus.service", "systemd-journald.service"}, distribution.Units()...)
 
 // ProtectedUnit says why a unit may not be brought into a state, "" if it may.
 func ProtectedUnit(name, state string) string {
