@@ -59,8 +59,9 @@ type FileContents struct {
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.absent) && self.absent) != has(self.contents)",message="set contents, or absent: true to have the file removed"
 type NodeFile struct {
-	// Path on the node, absolute. Paths of kubeadm, etcd, the kubelet, the
-	// container runtime and refit itself are refused.
+	// Path on the node, absolute. Paths of any Kubernetes distribution, etcd, the kubelet, the
+	// container runtime and refit itself are refused. Configuration that people write is not, for
+	// example /etc/rancher/k3s/config.yaml.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('/') && !self.endsWith('/') && !self.contains('//') && !self.contains('/../') && !self.contains('/./') && !self.endsWith('/..')",message="must be an absolute, clean path of a file"
 	Path string `json:"path"`

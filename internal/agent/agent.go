@@ -13,6 +13,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/authority"
 	"github.com/refit-dev/refit/internal/agent/bundlestore"
 	"github.com/refit-dev/refit/internal/agent/coldstart"
+	"github.com/refit-dev/refit/internal/agent/host/kube"
 	"github.com/refit-dev/refit/internal/agent/imagekeeper"
 	"github.com/refit-dev/refit/internal/agent/peertransfer"
 	"github.com/refit-dev/refit/internal/agent/statusreport"
@@ -181,7 +182,7 @@ func New(conf agentconfig.Config, p Parts) (*Agent, error) {
 	}
 	configs := &configApproval{shared: s, checks: map[string]configCheck{}}
 	payloads := &payloadFinder{shared: s, compared: map[string]bool{}}
-	space := &spaceChecker{shared: s, place: p.Place, eviction: kubeletEviction, booted: "/run/ostree-booted"}
+	space := &spaceChecker{shared: s, place: p.Place, eviction: kube.NodeEviction("/"), booted: "/run/ostree-booted"}
 	maintenance := &maintenanceLoop{shared: s, settled: p.Settled, drill: p.Drill, drills: make(chan string, 1), rehearse: p.Rehearse, rehearsals: make(chan string, 1)}
 	mediaScan := &mediaLoop{s}
 	a := &Agent{

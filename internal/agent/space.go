@@ -32,10 +32,6 @@ type spaceChecker struct {
 	roomAt func(path string) (fsutil.Room, error)
 }
 
-func kubeletEviction() kube.Eviction {
-	return kube.ReadEviction(kube.Paths{}.KubeletConfig())
-}
-
 // rooms returns the node's file systems, without the space that the kubelet keeps free by
 // evicting pods or removing images.
 func (sc *spaceChecker) rooms(ctx context.Context) []pin.Room {

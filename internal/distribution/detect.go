@@ -190,7 +190,7 @@ func (l *Layout) setPlaces(r Row, flags map[string]string) {
 	}{
 		{"configuration", "config", &l.Places.Config, r.Supervised},
 		{WhatSocket, "container-runtime-endpoint", &l.Places.Socket, true},
-		{"kubelet's directory", "kubelet-root-dir", &l.Places.KubeletDir, r.Name == K0s},
+		{WhatKubeletDir, "kubelet-root-dir", &l.Places.KubeletDir, r.Name == K0s},
 	} {
 		at := strings.TrimPrefix(flags[x.flag], "unix://")
 		if !x.has || !strings.HasPrefix(at, "/") || at == *x.place {

@@ -1,6 +1,9 @@
 package distribution
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Names of the rows.
 const (
@@ -37,6 +40,17 @@ type Row struct {
 	// that cannot be moved.
 	DataFlag string
 	Places   Places
+	// Eviction are the limits that it sets for its kubelet, by signal; nil for the kubelet's own.
+	// KubeletDropins is the directory of the drop-ins of the kubelet's configuration, where that
+	// is a file.
+	Eviction       map[string]string
+	KubeletDropins string
+	// OwnPods are the static pods that it writes itself, in kube-system.
+	OwnPods []string
+	// Own are further paths to which only the distribution writes. Editable are directories
+	// below its places in which people keep files of their own.
+	Own      []Owned
+	Editable []string
 	// Etcd and SQLite are where a server keeps its datastore, below the data directory.
 	Etcd, SQLite string
 	// EtcdClient are the credentials of embedded etcd where the distribution has no command
@@ -90,15 +104,20 @@ const (
 	WhatSocket   = "CRI socket"
 	WhatStore    = "runtime's store"
 	WhatImages   = "imported images"
+	// WhatKubeletConfig is a file or a directory.
+	WhatKubeletConfig = "kubelet's configuration"
+	WhatKubeletDir    = "kubelet's directory"
+	WhatStaticPods    = "static pods"
+	WhatPlugins       = "network plugins"
 )
 
 // List has the places that a distribution has, in a fixed order.
 func (p Places) List() []Place {
 	all := []Place{
 		{WhatData, p.DataDir}, {"configuration", p.Config}, {WhatSocket, p.Socket}, {WhatStore, p.RuntimeRoot},
-		{WhatIdentity, p.Kubeconfig}, {"administrator's kubeconfig", p.AdminConfig}, {"kubelet's directory", p.KubeletDir},
-		{"kubelet's configuration", p.KubeletConfig}, {WhatImages, p.Images}, {"static pods", p.StaticPods},
-		{"certificates", p.PKI}, {"kubelet's certificates", p.KubeletPKI}, {"network plugins", p.CNI},
+		{WhatIdentity, p.Kubeconfig}, {"administrator's kubeconfig", p.AdminConfig}, {WhatKubeletDir, p.KubeletDir},
+		{WhatKubeletConfig, p.KubeletConfig}, {WhatImages, p.Images}, {WhatStaticPods, p.StaticPods},
+		{"certificates", p.PKI}, {"kubelet's certificates", p.KubeletPKI}, {WhatPlugins, p.CNI},
 	}
 	out := all[:0]
 	for _, x := range all {
@@ -122,6 +141,12 @@ func (p Places) Below(dataDir string) Places {
 		}
 	}
 	return p
+}
+
+// Writes reports whether a static pod is one that the distribution writes itself. name is without
+// that of the node.
+func (r Row) Writes(namespace, name string) bool {
+	return namespace == "kube-system" && slices.Contains(r.OwnPods, name)
 }
 
 // Does says in a sentence what refit does on nodes of the distribution.

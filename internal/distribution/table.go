@@ -6,6 +6,9 @@ func KubeadmPlaces() Places { return kubeadm().Places }
 // KubeletUnit is the kubelet's unit where the kubelet has one of its own.
 const KubeletUnit = "kubelet.service"
 
+// KubeadmDropins is where refit puts a drop-in of the kubelet's configuration on kubeadm nodes.
+const KubeadmDropins = "/etc/kubernetes/kubelet.conf.d"
+
 // Sockets of the container runtimes that have a unit of their own.
 const (
 	ContainerdSocket = "/run/containerd/containerd.sock"
@@ -31,6 +34,10 @@ func kubeadm() Row {
 			KubeletDir: "/var/lib/kubelet", KubeletConfig: "/var/lib/kubelet/config.yaml",
 			StaticPods: "/etc/kubernetes/manifests", PKI: "/etc/kubernetes/pki", KubeletPKI: "/var/lib/kubelet/pki", CNI: "/opt/cni/bin",
 		},
+		KubeletDropins: KubeadmDropins,
+		OwnPods:        []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"},
+		Own: []Owned{{"/etc/kubernetes", "kubeadm's: certificates, kubeconfigs and static pods are changed by their own updaters"},
+			{"/var/lib/etcd", "etcd's data"}},
 		Updates: true,
 		Touches: []string{"kubelet, kubeadm and kubectl", "container runtime", "network plugins", "static pods", "certificates", "files and units of NodeConfigs", "OS image"},
 		Source:  "kubernetes/kubernetes cmd/kubeadm/app/constants",
@@ -45,9 +52,16 @@ func whileSupervised() []string {
 // whileUpdated is the same where refit replaces the supervisor too.
 func whileUpdated() []string { return append([]string{"the one program"}, whileSupervised()...) }
 
+// rancherEviction are the limits that k3s, and RKE2 with it, sets.
+func rancherEviction() map[string]string {
+	return map[string]string{"imagefs.available": "5%", "nodefs.available": "5%"}
+}
+
 // k3s: k3s-io/k3s install.sh (units, program), pkg/agent/config/config.go (identity, images,
-// static pods, containerd), config_linux.go (socket), pkg/daemons/agent/agent_linux.go (kubelet:
-// /var/lib/kubelet unless rootless, drop-ins in agent/etc/kubelet.conf.d since v1.32).
+// static pods, containerd, the node's password), config_linux.go (socket), pkg/daemons/agent/agent_linux.go
+// (kubelet). The kubelet's directory is /var/lib/kubelet unless rootless. Since v1.32 it has
+// drop-ins in agent/etc/kubelet.conf.d; before, the limits of eviction were arguments. People add
+// their own add-ons (pkg/deploy) and their own template of containerd's configuration.
 func k3s() Row {
 	const data = "/var/lib/rancher/k3s"
 	return Row{
@@ -67,6 +81,8 @@ func k3s() Row {
 			Images: data + "/agent/images", StaticPods: data + "/agent/pod-manifests",
 			PKI: data + "/server/tls", KubeletPKI: data + "/agent",
 		},
+		Eviction: rancherEviction(),
+		Own:      nodePassword(), Editable: []string{data + "/server/manifests", data + "/agent/etc/containerd"},
 		Etcd: "server/db/etcd", SQLite: "server/db/state.db",
 		Updates: true,
 		Touches: whileUpdated(),
@@ -96,6 +112,9 @@ func rke2() Row {
 			Images: data + "/agent/images", StaticPods: data + "/agent/pod-manifests",
 			PKI: data + "/server/tls", KubeletPKI: data + "/agent", CNI: "/opt/cni/bin",
 		},
+		Eviction: rancherEviction(),
+		OwnPods:  []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "cloud-controller-manager"},
+		Own:      nodePassword(), Editable: []string{data + "/server/manifests", data + "/agent/etc/containerd"},
 		Etcd: "server/db/etcd", SQLite: "server/db/state.db",
 		Updates: true,
 		Touches: whileUpdated(),
@@ -127,7 +146,8 @@ func k0s() Row {
 			KubeletDir: data + "/kubelet", KubeletConfig: "/run/k0s/kubelet/config.yaml",
 			Images: data + "/images", PKI: data + "/pki", KubeletPKI: data + "/kubelet/pki", CNI: "/opt/cni/bin",
 		},
-		Etcd: "etcd", SQLite: "db/state.db", RunningConfig: "/run/k0s/k0s.yaml", WorkersOnly: true,
+		Editable: []string{data + "/manifests"},
+		Etcd:     "etcd", SQLite: "db/state.db", RunningConfig: "/run/k0s/k0s.yaml", WorkersOnly: true,
 		EtcdClient: EtcdFiles{CA: "pki/etcd/ca.crt", Cert: "pki/apiserver-etcd-client.crt", Key: "pki/apiserver-etcd-client.key"},
 		Updates:    true,
 		Touches:    whileUpdated(),
@@ -153,7 +173,8 @@ func eksHybrid() Row {
 			KubeletDir: "/var/lib/kubelet", KubeletConfig: "/etc/kubernetes/kubelet/config.json",
 			KubeletPKI: "/var/lib/kubelet/pki", CNI: "/opt/cni/bin",
 		},
-		Touches: whileSupervised(),
-		Source:  "aws/eks-hybrid internal/kubelet, internal/tracker",
+		KubeletDropins: "/etc/kubernetes/kubelet/config.json.d",
+		Touches:        whileSupervised(),
+		Source:         "aws/eks-hybrid internal/kubelet, internal/tracker",
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // secretMarks are in files that hold keys or passwords.
@@ -16,9 +18,17 @@ var secretMarks = []struct{ mark, why string }{
 }
 
 // secretPaths are files that hold passwords wherever they come from.
-var secretPaths = []string{
+var secretPaths = append([]string{
 	"/etc/shadow", "/etc/gshadow", "/etc/ostree/auth.json", "/usr/lib/ostree/auth.json", "/etc/NetworkManager/system-connections/*",
-	"/etc/wireguard/*", "/etc/ssh/ssh_host_*_key", "/root/.docker/config.json", "/var/lib/kubelet/config.json", "/etc/crypttab.d/*",
+	"/etc/wireguard/*", "/etc/ssh/ssh_host_*_key", "/root/.docker/config.json", "/etc/crypttab.d/*",
+}, registryLogins()...)
+
+// registryLogins are the credentials of registries that kubelets read.
+func registryLogins() (out []string) {
+	for _, r := range distribution.Rows() {
+		out = append(out, r.Places.KubeletDir+"/config.json")
+	}
+	return out
 }
 
 // LooksSecret says why a file is taken for a secret, "" if it is not. Secrets are

@@ -12,6 +12,7 @@ func TestNodeSecret(t *testing.T) {
 		"a key of a kubeconfig":             {"/etc/x", "client-key-data: QUJD\n", true},
 		"logins of registries":              {"/etc/x", `{"auths":{"r.example":{"auth":"dTpw"}}}`, true},
 		"a place of passwords":              {"/etc/shadow", "", true},
+		"logins of k0s's kubelet":           {"/var/lib/k0s/kubelet/config.json", "", true},
 		"a token of a service account":      {"/etc/x", "token: eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJlLi4\n", true},
 		"a token of a forge":                {"/etc/x", "url=https://x/?t=ghp_0123456789abcdefghijABCDEFGHIJ012345\n", true},
 		"a cloud key":                       {"/etc/x", "aws_access_key_id = AKIAIOSFODNN7EXAMPLE\n", true},

@@ -3,24 +3,21 @@ package model
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-)
 
-// ManifestsDir is where the kubelet reads static pods from on kubeadm nodes.
-const ManifestsDir = "/etc/kubernetes/manifests"
+	"github.com/refit-dev/refit/internal/distribution"
+)
 
 // UpdaterStaticPod gives a static pod another build of its image.
 const UpdaterStaticPod = "static-pod"
 
-// kubeadmPods are the static pods that kubeadm makes and versions.
-var kubeadmPods = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+var kubeadm, _ = distribution.ByName(distribution.Kubeadm)
 
 // KubeadmPod reports whether a static pod is one of kubeadm's own: updater
 // kubeadm moves them, with their version. name is without that of the node.
 func KubeadmPod(namespace, name string) bool {
-	return namespace == "kube-system" && slices.Contains(kubeadmPods, name)
+	return kubeadm.Writes(namespace, name)
 }
 
 // StaticPodImages are the parameters of a step of the updater static-pod.

@@ -188,19 +188,23 @@ func clusterUpdate(t *testing.T, s *scenario.Scenario) v1alpha1.ClusterUpdate {
 // have to observe the node again after a start.
 func allAt(t *testing.T, s *scenario.Scenario, version string) {
 	t.Helper()
-	eventually(t, time.Minute, "every node is Ready at "+version, func() (bool, string) {
-		var other []string
-		for _, n := range s.Lab.Nodes() {
-			found, ready, err := s.Kubelet(t.Context(), n)
-			if err == nil {
-				found, err = releaseOf(t, s, n, found)
-			}
-			if err != nil || found != version || !ready {
-				other = append(other, fmt.Sprintf("%s: %s, Ready %t, %v", n, found, ready, err))
-			}
+	eventually(t, time.Minute, "every node is Ready at "+version, func() (bool, string) { return areAt(t, s, version) })
+}
+
+// areAt reports whether every node runs a version and is Ready, and which do not.
+func areAt(t *testing.T, s *scenario.Scenario, version string) (bool, string) {
+	t.Helper()
+	var other []string
+	for _, n := range s.Lab.Nodes() {
+		found, ready, err := s.Kubelet(t.Context(), n)
+		if err == nil {
+			found, err = releaseOf(t, s, n, found)
 		}
-		return len(other) == 0, strings.Join(other, "; ")
-	})
+		if err != nil || found != version || !ready {
+			other = append(other, fmt.Sprintf("%s: %s, Ready %t, %v", n, found, ready, err))
+		}
+	}
+	return len(other) == 0, strings.Join(other, "; ")
 }
 
 // releaseOf is the release that a node runs, whose kubelet reports a version.

@@ -340,8 +340,8 @@ func waitsForImage(t *testing.T, s *scenario.Scenario) {
 	}
 }
 
-// TestLookAlikeTwoHops moves three nodes of the lab's look-alikes of k3s and RKE2 over two minor
-// versions, in one update with one approved plan, from one ordinary stick with two bundles.
+// TestLookAlikeTwoHops moves three nodes of the lab's look-alikes of k3s, RKE2 and k0s over two
+// minor versions, in one update with one approved plan, from one ordinary stick with two bundles.
 // Between the hops every node loses power, with what was not flushed.
 func TestLookAlikeTwoHops(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -31,50 +30,78 @@ func supervisorLines(datastore string) []string {
 	return slices.Concat(supervisorStart[datastore], supervisorEnd)
 }
 
-// supervisorKill is a move of a cluster in which the victim dies at each line, on each of the nodes.
+// supervisorKill is a move of a cluster in which one of the victims dies at each line, on each of the nodes.
 type supervisorKill struct {
-	Victim string `json:"victim"`
-	From   string `json:"from"`
-	To     string `json:"to"`
-	// Killed are the lines by node.
+	Victims []string `json:"victims"`
+	From    string   `json:"from"`
+	To      string   `json:"to"`
+	// Killed are the lines by node, each with who died there.
 	Killed  map[string][]string `json:"killed"`
 	Outcome string              `json:"outcome"`
+}
+
+// supervisorVictims die at the lines. The unit's process and its containerd do not run while the
+// unit is stopped for a copy of SQLite.
+var (
+	supervisorVictims = []string{"agent", "power", "unit", "containerd"}
+	stoppedAt         = []string{failpoint.SQLiteStopped, failpoint.SQLiteCopied, failpoint.KubeletReplaced}
+	whileStopped      = map[string]string{"unit": "agent", "containerd": "power"}
+)
+
+// victimsAt returns who dies at each line. The victims take turns, and begin with the one of a number.
+func victimsAt(lines, victims []string, begin int, datastore string) (out []string) {
+	for i, line := range lines {
+		v := victims[(begin+i)%len(victims)]
+		if other := whileStopped[v]; other != "" && datastore == lab.DatastoreSQLite && slices.Contains(stoppedAt, line) {
+			v = other
+		}
+		out = append(out, v)
+	}
+	return out
 }
 
 // TestLookAlikeKills kills at every line of the step supervisor: the agent, the unit of the
 // distribution, its containerd, or the whole node. The agent pauses at the line until the
 // other has died. A power cut loses what was not flushed. Each look-alike has a server and an
-// agent. It moves to another build and then over a minor version, with another victim.
+// agent. It moves to another build and then over a minor version. In the cases NAME one victim dies
+// at all lines of a move. In NAME-turns all four take turns in both moves, so that over both
+// moves and nodes each dies at each line.
 func TestLookAlikeKills(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
-		t.Skip("a kill at every line of four moves: make e2e")
+		t.Skip("a kill at every line of twelve moves: make e2e")
 	}
+	all := [2][]string{supervisorVictims, supervisorVictims}
 	for _, x := range []struct {
 		d         int
+		name      string
 		datastore string
-		victims   [2]string
+		victims   [2][]string
 	}{
-		{0, lab.DatastoreSQLite, [2]string{"agent", "power"}},
-		{1, lab.DatastoreEtcd, [2]string{"unit", "containerd"}},
+		{0, "k3s", lab.DatastoreSQLite, [2][]string{{"agent"}, {"power"}}},
+		{1, "rke2", lab.DatastoreEtcd, [2][]string{{"unit"}, {"containerd"}}},
+		{2, "k0s", lab.DatastoreEtcd, [2][]string{{"agent"}, {"power"}}},
+		{0, "k3s-turns", lab.DatastoreSQLite, all},
+		{1, "rke2-turns", lab.DatastoreEtcd, all},
+		{2, "k0s-turns", lab.DatastoreEtcd, all},
 	} {
 		d := lookAlikes[x.d]
-		t.Run(d.name, func(t *testing.T) {
-			o := scenario.Options{Name: "lkill-" + d.name, Distribution: d.name, From: d.from, To: d.to, Nodes: 2, MediumNode: "n2"}
+		t.Run(x.name, func(t *testing.T) {
+			o := scenario.Options{Name: "lkill-" + x.name, Distribution: d.name, From: d.from, To: d.to, Nodes: 2, MediumNode: "n2"}
 			if x.datastore != lab.DatastoreEtcd {
 				o.Datastore = x.datastore
 			}
 			withFailpoints(&o)
 			s := prepared(t, o)
 			var moves []*supervisorKill
-			keepResult(t, "lookalike-kills-"+d.name+".json", func() any {
+			keepResult(t, "lookalike-kills-"+x.name+".json", func() any {
 				return map[string]any{"distribution": "look-alike of " + d.name, "datastore": x.datastore, "moves": moves, "steps": played[t.Name()]}
 			})
 			must(t, s.Components(t.Context()))
 			must(t, s.Up(t.Context()))
 			version := d.from
 			for i, to := range []string{nextBuild(d.from), d.to} {
-				m := &supervisorKill{Victim: x.victims[i], From: version, To: to, Killed: map[string][]string{}}
-				step(t, "the "+m.Victim+" dies at every line of the move to "+to, func(t *testing.T) { killInTheMove(t, s, m, x.datastore, i == 0) })
+				m := &supervisorKill{Victims: x.victims[i], From: version, To: to, Killed: map[string][]string{}}
+				step(t, strings.Join(m.Victims, ", ")+" die at every line of the move to "+to, func(t *testing.T) { killInTheMove(t, s, m, x.datastore, i) })
 				moves, version = append(moves, m), to
 			}
 			noRequestForARegistry(t, s)
@@ -82,45 +109,87 @@ func TestLookAlikeKills(t *testing.T) {
 	}
 }
 
-// killInTheMove moves the cluster, and kills the victim at every line on both nodes.
-func killInTheMove(t *testing.T, s *scenario.Scenario, m *supervisorKill, datastore string, first bool) {
+// TestVictimsTakeTurns needs no lab: over both moves and nodes each victim dies at each line, but for the lines
+// at which it does not run.
+func TestVictimsTakeTurns(t *testing.T) {
+	for _, datastore := range []string{lab.DatastoreEtcd, lab.DatastoreSQLite} {
+		died := map[string]map[string]bool{}
+		for move := range 2 {
+			for node, lines := range [][]string{supervisorLines(datastore), supervisorLines("")} {
+				store := [2]string{datastore, ""}[node]
+				for i, v := range victimsAt(lines, supervisorVictims, firstVictim(move, node, len(lines)), store) {
+					if whileStopped[v] != "" && store == lab.DatastoreSQLite && slices.Contains(stoppedAt, lines[i]) {
+						t.Errorf("%s would die at %s, where it does not run", v, lines[i])
+					}
+					if died[lines[i]] == nil {
+						died[lines[i]] = map[string]bool{}
+					}
+					died[lines[i]][v] = true
+				}
+			}
+		}
+		for _, line := range supervisorEnd {
+			for _, v := range supervisorVictims {
+				if !died[line][v] && (datastore == lab.DatastoreEtcd || !slices.Contains(stoppedAt, line)) {
+					t.Errorf("%s: %s does not die at %s", datastore, v, line)
+				}
+			}
+		}
+	}
+}
+
+// firstVictim is the number of the victim at the first line of a node with so many lines. It counts from the
+// last line, since a server has more lines before those that all nodes have.
+func firstVictim(move, node, lines int) int {
+	n := len(supervisorVictims)
+	return ((2*move+node-lines)%n + n) % n
+}
+
+// killInTheMove moves the cluster, and kills a victim at every line on both nodes.
+func killInTheMove(t *testing.T, s *scenario.Scenario, m *supervisorKill, datastore string, move int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	b := distributionBundle(t, s, m.To)
 	device, err := s.Insert(ctx, s.MediumNode, b)
 	must(t, err)
-	if first {
+	if move == 0 {
 		must(t, s.Install(ctx, b, device))
 	}
 	must(t, s.Approve(ctx, b))
 	_, err = s.Prepare(ctx, b)
 	must(t, err)
 	must(t, s.Eject(ctx, s.MediumNode, device))
-	lines := map[string][]string{"n1": supervisorLines(datastore), "n2": supervisorLines("")}
+	stores := []string{datastore, ""}
+	due := map[string][]string{} // what is to die on a node, in the order of its lines
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	for node, all := range lines {
-		if !pauseAt(ctx, s, node, all[0]) {
+	for i, node := range s.Lab.Nodes() {
+		lines := supervisorLines(stores[i])
+		victims := victimsAt(lines, m.Victims, firstVictim(move, i, len(lines)), stores[i])
+		for k, line := range lines {
+			due[node] = append(due[node], killedAt(victims[k], line))
+		}
+		if !pauseAt(ctx, s, node, lines[0]) {
 			t.Fatalf("node %s does not take a failpoint", node)
 		}
 		wg.Go(func() {
-			killAtLines(ctx, t, s, node, m.Victim, all, func(line string) {
+			killAtLines(ctx, t, s, node, victims, lines, func(what string) {
 				mu.Lock()
 				defer mu.Unlock()
-				m.Killed[node] = append(m.Killed[node], line)
+				m.Killed[node] = append(m.Killed[node], what)
 			})
 		})
 	}
 	startUpdate(t, s)
 	halts := untilDone(t, s)
-	eventually(t, 5*time.Minute, "both nodes are Ready at "+m.To, func() (bool, string) { return bothAt(t, s, m.To) })
+	eventually(t, 5*time.Minute, "both nodes are Ready at "+m.To, func() (bool, string) { return areAt(t, s, m.To) })
 	cancel()
 	wg.Wait()
-	for node, all := range lines {
-		for _, p := range all {
-			if !slices.Contains(m.Killed[node], p) {
-				t.Errorf("%s of %s was not killed at %s", m.Victim, node, p)
+	for node, all := range due {
+		for _, what := range all {
+			if !slices.Contains(m.Killed[node], what) {
+				t.Errorf("on %s this did not die: %s", node, what)
 			}
 		}
 		movedTo(t, s, node, m.To, "")
@@ -133,20 +202,11 @@ func killInTheMove(t *testing.T, s *scenario.Scenario, m *supervisorKill, datast
 	}
 }
 
-func bothAt(t *testing.T, s *scenario.Scenario, to string) (bool, string) {
-	t.Helper()
-	var said []string
-	all := true
-	for _, n := range s.Lab.Nodes() {
-		version, ready, err := s.Kubelet(t.Context(), n)
-		all = all && err == nil && ready && version == to
-		said = append(said, fmt.Sprint(n, " ", version, " ", ready, " ", err))
-	}
-	return all, strings.Join(said, ", ")
-}
+// killedAt says who died where.
+func killedAt(victim, line string) string { return victim + " at " + line }
 
-// killAtLines kills the victim each time that the node pauses at one of the lines.
-func killAtLines(ctx context.Context, t *testing.T, s *scenario.Scenario, node, victim string, lines []string, killed func(line string)) {
+// killAtLines kills the victim of each line when the node pauses there.
+func killAtLines(ctx context.Context, t *testing.T, s *scenario.Scenario, node string, victims, lines []string, killed func(what string)) {
 	for i, line := range lines {
 		if !awaitPause(ctx, s, node, line) {
 			return
@@ -155,25 +215,33 @@ func killAtLines(ctx context.Context, t *testing.T, s *scenario.Scenario, node, 
 		if i+1 < len(lines) && !pauseAt(ctx, s, node, lines[i+1]) {
 			return
 		}
-		if i+1 < len(lines) && victim == "power" && s.Exec(ctx, node, "sync", failpointFile) != nil {
-			return // a name that is not on disk is lost with the power
-		}
-		if err := killSupervised(ctx, s, node, victim); err != nil {
-			if ctx.Err() == nil {
-				t.Errorf("kill of %s of %s at %s: %v", victim, node, line, err)
-			}
+		if !killAt(ctx, t, s, node, victims[i], line, i+1 < len(lines)) {
 			return
 		}
-		killed(line)
-		t.Logf("killed %s of %s at %s", victim, node, line)
-		if victim == "agent" || victim == "power" {
-			continue // what paused is gone
-		}
-		if err := s.Exec(ctx, node, "rm", "-f", pausedFile); err != nil {
-			t.Errorf("go on at %s: %v", line, err)
-			return
-		}
+		killed(killedAt(victims[i], line))
 	}
+}
+
+// killAt kills a victim while the agent of the node pauses at a line, and lets the agent go on. more says that
+// another line follows.
+func killAt(ctx context.Context, t *testing.T, s *scenario.Scenario, node, victim, line string, more bool) bool {
+	if more && victim == "power" && s.Exec(ctx, node, "sync", failpointFile) != nil {
+		return false // a name that is not on disk is lost with the power
+	}
+	if err := killSupervised(ctx, s, node, victim); err != nil {
+		if ctx.Err() == nil {
+			t.Errorf("kill of %s of %s at %s: %v", victim, node, line, err)
+		}
+		return false
+	}
+	t.Logf("killed %s of %s at %s", victim, node, line)
+	if victim == "agent" || victim == "power" {
+		return true // what paused is gone
+	}
+	if err := s.Exec(ctx, node, "rm", "-f", pausedFile); err != nil {
+		t.Errorf("go on at %s: %v", line, err)
+	}
+	return true
 }
 
 // killSupervised kills a part of a look-alike's node. systemd may still be starting it again

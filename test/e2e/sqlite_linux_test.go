@@ -16,21 +16,8 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/lab"
-	"github.com/refit-dev/refit/internal/lab/components"
 	"github.com/refit-dev/refit/internal/lab/scenario"
 )
-
-// documentedMove is the update of a cluster by the distribution's own way.
-type documentedMove struct {
-	Steps []string `json:"steps"`
-	// PauseSeconds between a node that is Ready and the next node.
-	PauseSeconds int `json:"pauseSeconds"`
-	// Waits are the containers that waited for an image.
-	Waits []scenario.ImageWait `json:"containersWithoutImage"`
-	// Requests for a registry that nodes made.
-	Requests int64   `json:"requestsForRegistry"`
-	Seconds  float64 `json:"seconds"`
-}
 
 // undoneMove is a server that was undone over a minor version.
 type undoneMove struct {
@@ -52,13 +39,12 @@ type undoneMove struct {
 
 // sqliteRun is what each of the files results/lookalike-*.json of this test keeps.
 type sqliteRun struct {
-	Distribution string          `json:"distribution"`
-	Datastore    string          `json:"datastore"`
-	From         string          `json:"from"`
-	To           string          `json:"to"`
-	Documented   *documentedMove `json:"documentedWay,omitempty"`
-	Undone       *undoneMove     `json:"undone,omitempty"`
-	Move         *sqliteMove     `json:"move,omitempty"`
+	Distribution string      `json:"distribution"`
+	Datastore    string      `json:"datastore"`
+	From         string      `json:"from"`
+	To           string      `json:"to"`
+	Undone       *undoneMove `json:"undone,omitempty"`
+	Move         *sqliteMove `json:"move,omitempty"`
 }
 
 // sqliteMove is the move of all nodes after the undo.
@@ -70,17 +56,12 @@ type sqliteMove struct {
 	Waits   []scenario.ImageWait `json:"containersWithoutImage"`
 }
 
-// documentedPause is the time that a person takes for a node that is Ready.
-const documentedPause = 30 * time.Second
-
 // TestLookAlikeSQLite runs on the lab's look-alike of k3s whose server stores in SQLite
-// through kine, and does the same update twice: by the distribution's documented way, and by
-// refit from a stick. With refit the new server first does not become healthy. refit halts,
-// and a person decides for the undo: the server returns over the minor version with its
-// data. Then all nodes move.
+// through kine. The new server first does not become healthy. refit halts, and a person decides
+// for the undo: the server returns over the minor version with its data. Then all nodes move.
 func TestLookAlikeSQLite(t *testing.T) {
 	if os.Getenv("REFIT_E2E") == "" {
-		t.Skip("two labs of its own: make e2e")
+		t.Skip("a lab of its own: make e2e")
 	}
 	d := lookAlikes[0]
 	o := scenario.Options{Distribution: d.name, Datastore: lab.DatastoreSQLite, From: d.from, To: d.to, Nodes: 3, MediumNode: "n2"}
@@ -89,12 +70,6 @@ func TestLookAlikeSQLite(t *testing.T) {
 		keepResult(t, file, func() any { return r })
 		return r
 	}
-	t.Run("documented", func(t *testing.T) {
-		o.Name = "sqlite-documented"
-		r := keep(t, "lookalike-documented.json")
-		r.Documented = &documentedMove{}
-		documentedWay(t, prepared(t, o), r.Documented)
-	})
 	o.Name = "sqlite-refit"
 	s := prepared(t, o)
 	watch, stop := context.WithCancel(t.Context())
@@ -115,35 +90,6 @@ func TestLookAlikeSQLite(t *testing.T) {
 		}
 		noRequestForARegistry(t, s)
 	})
-}
-
-// documentedWay updates node by node: images folder, program, restart.
-func documentedWay(t *testing.T, s *scenario.Scenario, m *documentedMove) {
-	t.Helper()
-	ctx := t.Context()
-	must(t, s.Components(ctx))
-	must(t, s.Up(ctx))
-	program, err := components.ForLookAlike(ctx, s.To, func(line string) { t.Log(line) })
-	must(t, err)
-	watch, stop := context.WithCancel(ctx)
-	defer stop()
-	images, began := scenario.WatchImages(watch, s.Client), time.Now()
-	m.PauseSeconds = int(documentedPause.Seconds())
-	m.Steps = []string{"on each node, the server first: copy the new archives into the folder of images", "replace the program", "restart the unit and wait until the node is Ready", "pause, then the next node"}
-	for _, n := range s.Lab.Nodes() {
-		must(t, s.MoveAsDocumented(ctx, n, program))
-		eventually(t, 3*time.Minute, n+" is Ready at "+s.To, func() (bool, string) {
-			version, ready, err := s.Kubelet(ctx, n)
-			return ready && version == s.To && err == nil, fmt.Sprint(version, ready, err)
-		})
-		time.Sleep(documentedPause)
-	}
-	m.Waits, m.Seconds = images.Waits(), time.Since(began).Seconds()
-	out, err := s.Outside(ctx)
-	must(t, err)
-	if m.Requests = out.Requests; len(m.Waits) == 0 {
-		t.Error("no container waited for an image: the comparison shows nothing")
-	}
 }
 
 // readyForUpdate has nodes hold a bundle from a stick, in a pool that halts at a failed server.

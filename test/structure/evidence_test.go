@@ -46,7 +46,7 @@ var shown = []struct {
 	{"test/e2e/results/lookalike-update-k3s.json", "three nodes of a look-alike of k3s move to another build, then over a minor version", count("moves", "moves")},
 	{"test/e2e/results/lookalike-update-rke2.json", "the same on a look-alike of RKE2", count("moves", "moves")},
 	{"test/e2e/results/lookalike-update-k0s.json", "the same on a look-alike of k0s", count("moves", "moves")},
-	{"test/e2e/results/lookalike-documented.json", "a look-alike of k3s moves by the documented way, node by node", func(v value) string {
+	{"test/e2e/results/lookalike-documented-k3s.json", "a look-alike of k3s moves by the documented way, node by node", func(v value) string {
 		return count("containersWithoutImage", "containers without an image")(value(v.get("documentedWay").(map[string]any)))
 	}},
 	{"test/e2e/results/lookalike-sqlite.json", "the only server of a look-alike of k3s, with SQLite, is undone over a minor version with its data", func(v value) string {

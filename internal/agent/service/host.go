@@ -59,6 +59,9 @@ func (h *nodeHost) restartKubelet(ctx context.Context) error {
 	if h.restart != nil {
 		return h.restart(ctx)
 	}
+	if d := h.supervised; d != nil {
+		return supervisorPart{h, d}.RestartKubelet(ctx)
+	}
 	return h.RestartKubelet(ctx)
 }
 

@@ -170,7 +170,10 @@ func (p servicePart) Program(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", nil //nolint:nilerr // there is none
 	}
-	return filepath.EvalSymlinks(path)
+	if path, err = filepath.EvalSymlinks(path); err != nil || p.host.isSupervisor(path) {
+		return "", err // k3s has links to itself, as ctr: what replaces one would replace k3s
+	}
+	return path, nil
 }
 
 func exists(path string) bool {
@@ -191,8 +194,10 @@ func (p servicePart) RuntimeReplaced(ctx context.Context) (bool, error) {
 	return proc.Replaced, err
 }
 
-// PluginDir returns the directory of CNI plugins on kubeadm nodes.
-func (p servicePart) PluginDir() string { return distribution.KubeadmPlaces().CNI }
+// PluginDir returns the directory of CNI plugins, "" where the distribution brings its own.
+func (p servicePart) PluginDir() string {
+	return p.host.placeOf(distribution.WhatPlugins, distribution.KubeadmPlaces().CNI)
+}
 
 var sandboxLine = regexp.MustCompile(`(?m)^\s*(?:sandbox|sandbox_image) = ['"]([^'"]+)['"]`)
 

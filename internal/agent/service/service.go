@@ -56,7 +56,9 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("the agent's own program: %w", err)
 	}
-	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), socket: conf.Runtime, self: self, supervised: kube.Supervised("/")}
+	supervised := kube.Supervised("/")
+	host := &nodeHost{node: conf.Node, runtime: unitOf(runtime), kubeconfig: conf.Kubeconfig, cri: runtime.CRI(), socket: conf.Runtime, self: self,
+		supervised: supervised, paths: kube.NodePaths(supervised)}
 	list, fields, next := nodeUpdaters(host, osHost{host, exporterOf(runtime), conf.Path("os-images"), flatten.BlobDir(conf.Path("blobs", "sha256")), outbound.New(outbound.AgentRegistry, conf.LocalRegistries...)}, conf.Path)
 	fields = append(fields, &manifestFields{host: host, dir: conf.Path("manifest-check"), configuration: host.ClusterConfiguration, program: host.kubeadmProgram, run: runKubeadm,
 		patches: func(ctx context.Context) (string, error) { return authority.KubeadmPatches(ctx, api) }})
@@ -74,7 +76,7 @@ func Run(ctx context.Context, conf agentconfig.Config, log *slog.Logger) error {
 		Drill:    drillOf(conf),
 		Rehearse: (&rehearsal{conf.StateDir}).run,
 		Settled:  whenSettled(&coldstart.Indexer{Config: conf, Runtime: runtime, Log: log}),
-		Health:   (&nodeHealth{skew: api.Skew, ask: etcd.QueryHealth}).Observe,
+		Health:   (&nodeHealth{paths: host.paths, skew: api.Skew, ask: etcd.QueryHealth}).Observe,
 		Runner: func(store agent.Store) agent.Runner {
 			host.config, host.findPinned = store.FindConfig, store.FindPinned
 			return &engine.Engine{Dir: conf.StateDir, Updaters: list, Payload: store.FindPayload, Log: log, Note: store.ReportProblem,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // Unit is the name of the unit that checks a machine at its first boot, and Agent
@@ -22,7 +24,7 @@ var agents = []string{Agent, "/usr/local/bin/refit-agent", "/usr/bin/refit-agent
 // joiners are units that make a machine a node: of kubeadm, of Cluster API's
 // Ignition, of OpenShift. The check comes before them, and they need it. One that a
 // machine does not have is not missed.
-var joiners = []string{"kubelet.service", "kubeadm.service", "machine-config-daemon-pull.service", "machine-config-daemon-firstboot.service"}
+var joiners = []string{distribution.KubeletUnit, "kubeadm.service", "machine-config-daemon-pull.service", "machine-config-daemon-firstboot.service"}
 
 // Program is where a machine fetches the agent from, if its image does not bring
 // it.

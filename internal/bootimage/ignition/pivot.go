@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -21,7 +22,7 @@ var pivotProgram string
 
 // kubeUnits are units that make a machine a node; they come after the image. One that a
 // machine does not have is not missed.
-var kubeUnits = []string{"kubelet.service", "kubeadm.service"}
+var kubeUnits = []string{distribution.KubeletUnit, "kubeadm.service"}
 
 func pivotFiles(o *model.ConfigOS) []model.ConfigFile {
 	return []model.ConfigFile{{Path: pivotImage, Mode: 0o644, Data: []byte(o.Image + "\n")}, {Path: pivotScript, Mode: 0o755, Data: []byte(pivotProgram)}}

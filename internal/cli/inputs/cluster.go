@@ -25,6 +25,7 @@ import (
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
 	"github.com/refit-dev/refit/internal/areas"
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // RequestTimeout bounds one call: an API server that hangs while its etcd is
@@ -68,7 +69,7 @@ func (o *Access) rest() (*rest.Config, error) {
 	rules.ExplicitPath = o.Kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no kubeconfig found: %w; use --kubeconfig FILE or set KUBECONFIG; on a control-plane node the file is /etc/kubernetes/admin.conf", err)
+		return nil, fmt.Errorf("no kubeconfig found: %w; use --kubeconfig FILE or set KUBECONFIG; on a control-plane node the file is %s", err, distribution.KubeadmPlaces().AdminConfig)
 	}
 	cfg.Timeout = RequestTimeout
 	cfg.QPS, cfg.Burst = 50, 100

@@ -18,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/config"
 	"github.com/refit-dev/refit/internal/cli/console"
 	"github.com/refit-dev/refit/internal/cli/inputs"
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // NewUninstall is the command `refit uninstall`.
@@ -105,8 +106,8 @@ func listLeftovers(nodes []string) string {
 	if len(nodes) == 1 {
 		subject = "1 node still has"
 	}
-	return fmt.Sprintf("removed from the cluster. %s the agent and its cold-start check (a drop-in of kubelet.service): %s\n"+
-		"Run refit-agent uninstall on each of them.", subject, names)
+	return fmt.Sprintf("removed from the cluster. %s the agent and its cold-start check (a drop-in of %s): %s\n"+
+		"Run refit-agent uninstall on each of them.", subject, distribution.KubeletUnit, names)
 }
 
 // checkIdle refuses while an update runs.

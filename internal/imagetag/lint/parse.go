@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -114,9 +116,11 @@ func useOf(c *yaml.Node, kind string) Use {
 		Line: max(lineOf(c, "image"), c.Line), PolicyLine: lineOf(c, "imagePullPolicy")}
 }
 
-// staticPath: manifests that a kubelet reads.
+// staticPath: manifests that a kubelet reads, of any distribution.
 func staticPath(file string) bool {
-	return strings.Contains("/"+file, "/etc/kubernetes/manifests/") || strings.Contains("/"+file, "/static-pods/")
+	return slices.ContainsFunc(distribution.Rows(), func(r distribution.Row) bool {
+		return r.Places.StaticPods != "" && strings.Contains("/"+file, r.Places.StaticPods+"/")
+	}) || strings.Contains("/"+file, "/static-pods/")
 }
 
 // CriticalPod reports whether a node, or the cluster, does not come up without a

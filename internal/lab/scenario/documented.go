@@ -16,7 +16,7 @@ import (
 	"github.com/refit-dev/refit/internal/lab/components"
 )
 
-// MoveAsDocumented updates a node as the documentation of k3s and RKE2 says for sites without
+// MoveAsDocumented updates a node as the documentation of k3s, RKE2 and k0s says for sites without
 // a registry: archives into the folder of images, the new program, a restart of the unit.
 func (s *Scenario) MoveAsDocumented(ctx context.Context, node string, to *components.LookAlike) error {
 	row, _ := distribution.ByName(s.Distribution)

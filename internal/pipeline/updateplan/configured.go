@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -175,7 +176,7 @@ func certificatesUpdater() Updater {
 		out := configStep(q, "certificates", mine, deadlineCertificates)
 		if q.Node.Config != nil {
 			out.Refusals = append(out.Refusals, refuseChanges(kubelets, "the kubelet renews its own certificate, when most of its life is over (rotateCertificates)",
-				"wait, or check the log of kubelet.service on the node; take kubelet-client out of the NodeConfig until then").Refusals...)
+				"wait, or check the log of "+distribution.KubeletUnit+" on the node; take kubelet-client out of the NodeConfig until then").Refusals...)
 		}
 		for i := range out.Steps {
 			s := &out.Steps[i]

@@ -3,17 +3,22 @@ package updateplan
 import (
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
+// cutOffPath is a file or a directory, and where it is documented.
+type cutOffPath struct{ path, source string }
+
 // cutOffPaths are files that can cut a node off, with the documentation that says so. A path
 // with a slash at its end is a directory. /usr/lib, /usr/local/lib and /lib count as /etc.
-var cutOffPaths = []struct{ path, source string }{
+var cutOffPaths = append([]cutOffPath{
 	{"/etc/NetworkManager/", "NetworkManager.conf(5)"},
 	{"/etc/systemd/network/", "systemd.network(5), systemd.netdev(5), systemd.link(5)"},
 	{"/etc/systemd/networkd.conf", "networkd.conf(5)"},
@@ -50,7 +55,7 @@ var cutOffPaths = []struct{ path, source string }{
 	{"/etc/hosts", "hosts(5)"},
 	{"/etc/hostname", "hostname(5): the name of the Node"},
 	{"/etc/ssh/", "sshd_config(5)"},
-	{"/etc/cni/net.d/", "CNI specification, section 1"},
+	{distribution.NetworkConfig + "/", "CNI specification, section 1"},
 	{"/etc/containerd/", "containerd-config.toml(5)"},
 	{"/etc/crio/", "crio.conf(5)"},
 	{"/etc/default/kubelet", "kubeadm, kubelet drop-in file for systemd"},
@@ -58,6 +63,17 @@ var cutOffPaths = []struct{ path, source string }{
 	{"/etc/fstab", "systemd-fstab-generator(8): emergency mode"},
 	{"/etc/crypttab", "crypttab(5)"},
 	{"/etc/selinux/", "selinux(8)"},
+}, supervisorConfigs()...)
+
+// supervisorConfigs are the directories of the configuration of distributions that start
+// everything with one unit.
+func supervisorConfigs() (out []cutOffPath) {
+	for _, r := range distribution.Rows() {
+		if r.Supervised {
+			out = append(out, cutOffPath{path.Dir(r.Places.Config) + "/", r.Source})
+		}
+	}
+	return out
 }
 
 // sysctlPaths have settings of the kernel; those of net count (sysctl.d(5)).
@@ -67,11 +83,20 @@ var sysctlPaths = []string{"/etc/sysctl.conf", "/etc/sysctl.d/"}
 var netSetting = regexp.MustCompile(`(?m)^[ \t]*-?[ \t]*net[./]`)
 
 // cutOffUnits are units that can cut a node off, by the name before the dot and the @.
-var cutOffUnits = []string{
+var cutOffUnits = append([]string{
 	"NetworkManager", "nm-cloud-setup", "systemd-networkd", "systemd-networkd-wait-online", "systemd-resolved", "systemd-udevd", "nmstate", "networking", "network", "wicked", "wickedd", "dhcpcd", "wpa_supplicant", "ifup",
 	"nftables", "iptables", "ip6tables", "netfilter-persistent", "firewalld", "ufw", "systemd-sysctl",
 	"ssh", "sshd",
-	"kubelet", "containerd", "crio", "cri-docker", "docker", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker", "refit-agent",
+	"containerd", "crio", "cri-docker", "docker", "refit-agent",
+}, nodeUnits()...)
+
+// nodeUnits are the names of the units that start a node, of any distribution.
+func nodeUnits() []string {
+	units := distribution.Units()
+	for i, u := range units {
+		units[i] = strings.TrimSuffix(u, ".service")
+	}
+	return units
 }
 
 // inEtc is a path of the vendor's directories as if it were in /etc.

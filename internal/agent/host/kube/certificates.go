@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"os"
@@ -42,7 +43,7 @@ func Certificates(p Paths) []Certificate {
 		}
 	}
 	add("kubelet-client-current.pem", filepath.Join(p.KubeletPKI(), "kubelet-client-current.pem"))
-	for _, name := range []string{"admin.conf", "controller-manager.conf", "scheduler.conf"} {
+	for _, name := range []string{adminConf, "controller-manager.conf", "scheduler.conf"} {
 		if t, ok := clientEnds(p.join(configDir + "/" + name)); ok {
 			out = append(out, Certificate{name, t})
 		}
@@ -84,17 +85,15 @@ func clientEnds(path string) (time.Time, bool) {
 }
 
 // PullVerification is the kubelet's imagePullCredentialsVerificationPolicy, ""
-// if it is not set or the file is not there.
-func PullVerification(p Paths) string {
-	b, err := os.ReadFile(p.KubeletConfig())
-	if err != nil {
-		return ""
+// if it is not set or no file is there. The last drop-in counts.
+func PullVerification(p Paths) (policy string) {
+	for _, file := range configFiles(p.KubeletConfig(), "") {
+		var c struct {
+			Policy string `json:"imagePullCredentialsVerificationPolicy"`
+		}
+		if b, err := os.ReadFile(file); err == nil && yaml.Unmarshal(b, &c) == nil {
+			policy = cmp.Or(c.Policy, policy)
+		}
 	}
-	var c struct {
-		Policy string `json:"imagePullCredentialsVerificationPolicy"`
-	}
-	if yaml.Unmarshal(b, &c) != nil {
-		return ""
-	}
-	return c.Policy
+	return policy
 }

@@ -2,12 +2,16 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refit-dev/refit/internal/distribution"
 )
 
 // Eviction says how much room the kubelet wants left before it evicts pods.
@@ -25,33 +29,69 @@ type Eviction struct {
 // imageGCHighThresholdPercent.
 var evictionDefaults = Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%", NodeFiles: "5%", ImageFiles: "5%"}
 
-// ReadEviction reads the kubelet's configuration. Without one, or without
-// evictionHard in it, the kubelet's defaults hold; with evictionHard, a signal
-// that is not in it has no threshold.
-func ReadEviction(path string) Eviction {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return evictionDefaults
+// NodeEviction returns a function that reads the limits of the kubelet of the node with a root
+// directory, at the places of its distribution. A node of no known one has those of kubeadm. The
+// distribution is detected once, the configuration is read each time.
+func NodeEviction(root string) func() Eviction {
+	d, _ := Detect(root)
+	row, found := distribution.ByName(d.Distribution)
+	at := d.Place(distribution.WhatKubeletConfig)
+	if !found {
+		row, _ = distribution.ByName(distribution.Kubeadm)
+		at = row.Places.KubeletConfig
 	}
-	var c struct {
-		EvictionHard map[string]string `json:"evictionHard"`
-		HighPercent  *int              `json:"imageGCHighThresholdPercent"`
-	}
+	p := Paths{Root: root}
+	return func() Eviction { return ReadEviction(row.Eviction, p.join(at), p.join(row.KubeletDropins)) }
+}
+
+// ReadEviction reads the kubelet's configuration from a file and its drop-ins, or from a
+// directory of drop-ins alone. set are the limits that a distribution sets before. Without any the
+// kubelet's defaults hold; with evictionHard, a signal that is not in it has no threshold.
+func ReadEviction(set map[string]string, at, dropins string) Eviction {
+	limits := map[string]string{}
+	maps.Copy(limits, set)
 	out := evictionDefaults
-	if yaml.Unmarshal(b, &c) != nil {
-		return out
-	}
-	if c.HighPercent != nil {
-		out.Collect = ""
-		if *c.HighPercent < 100 { // 100 switches it off
-			out.Collect = strconv.Itoa(100-*c.HighPercent) + "%"
+	for _, file := range configFiles(at, dropins) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		var c struct {
+			EvictionHard map[string]string `json:"evictionHard"`
+			HighPercent  *int              `json:"imageGCHighThresholdPercent"`
+		}
+		if yaml.Unmarshal(b, &c) != nil {
+			continue
+		}
+		maps.Copy(limits, c.EvictionHard) // the kubelet merges drop-ins by signal, too
+		if c.HighPercent != nil {
+			out.Collect = ""
+			if *c.HighPercent < 100 { // 100 switches it off
+				out.Collect = strconv.Itoa(100-*c.HighPercent) + "%"
+			}
 		}
 	}
-	if len(c.EvictionHard) > 0 {
-		out.NodeFS, out.ImageFS = c.EvictionHard["nodefs.available"], c.EvictionHard["imagefs.available"]
-		out.NodeFiles, out.ImageFiles = c.EvictionHard["nodefs.inodesFree"], c.EvictionHard["imagefs.inodesFree"]
+	if len(limits) > 0 {
+		out.NodeFS, out.ImageFS = limits["nodefs.available"], limits["imagefs.available"]
+		out.NodeFiles, out.ImageFiles = limits["nodefs.inodesFree"], limits["imagefs.inodesFree"]
 	}
 	return out
+}
+
+// configFiles returns the files of the kubelet's configuration in its order: drop-ins by name.
+func configFiles(at, dropins string) (files []string) {
+	if st, err := os.Stat(at); err == nil && st.IsDir() {
+		dropins = at
+	} else {
+		files = append(files, at)
+	}
+	entries, _ := os.ReadDir(dropins) // without it there are none
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".conf" {
+			files = append(files, filepath.Join(dropins, e.Name()))
+		}
+	}
+	return files
 }
 
 // Bytes is a threshold for a file system of total bytes.

@@ -86,12 +86,12 @@ func TestEviction(t *testing.T) {
 		"a signal that is not in it has no threshold": {"evictionHard: {memory.available: 100Mi}\n", Eviction{Collect: "15%"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(c.want, ReadEviction(write(t, filepath.Join(dir, "config.yaml"), c.text))); d != "" {
+			if d := cmp.Diff(c.want, ReadEviction(nil, write(t, filepath.Join(dir, "config.yaml"), c.text), "")); d != "" {
 				t.Fatal(d)
 			}
 		})
 	}
-	if d := cmp.Diff(Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%", NodeFiles: "5%", ImageFiles: "5%"}, ReadEviction(filepath.Join(dir, "none"))); d != "" {
+	if d := cmp.Diff(Eviction{NodeFS: "10%", ImageFS: "15%", Collect: "15%", NodeFiles: "5%", ImageFiles: "5%"}, ReadEviction(nil, filepath.Join(dir, "none"), "")); d != "" {
 		t.Fatal(d)
 	}
 	for text, want := range map[string]int64{"10%": 100, "1Ki": 1024, "": 0} {
@@ -101,6 +101,42 @@ func TestEviction(t *testing.T) {
 	}
 	if _, err := Bytes("much", 1000); err == nil {
 		t.Error("nonsense was taken for a threshold")
+	}
+}
+
+// The limits come from where the distribution of a node has the kubelet's configuration, with
+// what the distribution sets itself. Files of kubeadm count on its nodes only.
+func TestNodeEviction(t *testing.T) {
+	t.Parallel()
+	const defaults = "evictionHard: {nodefs.available: 33%}\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  Eviction
+	}{
+		"kubeadm": {map[string]string{"/var/lib/kubelet/kubeadm-flags.env": "x", "/var/lib/kubelet/config.yaml": "evictionHard: {nodefs.available: 1%, imagefs.available: 2%}\n",
+			"/etc/kubernetes/kubelet.conf.d/90-refit.conf": "evictionHard: {nodefs.available: 3%}\n", "/etc/kubernetes/kubelet.conf.d/x.yaml": defaults},
+			Eviction{NodeFS: "3%", ImageFS: "2%", Collect: "15%"}},
+		"k3s by default": {map[string]string{"/etc/systemd/system/k3s-agent.service": k3sUnit, "/var/lib/kubelet/config.yaml": defaults}, Eviction{NodeFS: "5%", ImageFS: "5%", Collect: "15%"}},
+		"k3s with drop-ins": {map[string]string{"/etc/systemd/system/k3s-agent.service": k3sUnit,
+			"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf": "evictionHard: {nodefs.available: 5%, imagefs.available: 5%}\n",
+			"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-site.conf":         "evictionHard: {nodefs.available: 8Gi}\nimageGCHighThresholdPercent: 70\n"},
+			Eviction{NodeFS: "8Gi", ImageFS: "5%", Collect: "30%"}},
+		"RKE2 elsewhere": {map[string]string{"/usr/lib/systemd/system/rke2-agent.service": "[Service]\nExecStart=/usr/bin/rke2 agent --data-dir /mnt/rke2\n",
+			"/mnt/rke2/agent/etc/kubelet.conf.d/1.conf": "evictionHard: {imagefs.available: 7%}\n"}, Eviction{NodeFS: "5%", ImageFS: "7%", Collect: "15%"}},
+		"k0s": {map[string]string{"/etc/systemd/system/k0sworker.service": "x", "/run/k0s/kubelet/config.yaml": "evictionHard: {imagefs.available: 6%}\n", "/var/lib/kubelet/config.yaml": defaults},
+			Eviction{ImageFS: "6%", Collect: "15%"}},
+		"k0s by default": {map[string]string{"/etc/systemd/system/k0sworker.service": "x", "/var/lib/kubelet/config.yaml": defaults}, evictionDefaults},
+		"EKS": {map[string]string{"/opt/nodeadm/tracker": "x", "/etc/kubernetes/kubelet/config.json": `{"evictionHard":{"nodefs.available":"10%"}}`,
+			"/etc/kubernetes/kubelet/config.json.d/40-site.conf": `{"evictionHard":{"nodefs.inodesFree":"4%"}}`}, Eviction{NodeFS: "10%", NodeFiles: "4%", Collect: "15%"}},
+		"no known distribution": {map[string]string{"/var/lib/kubelet/config.yaml": "evictionHard: {nodefs.available: 9%}\n"}, Eviction{NodeFS: "9%", Collect: "15%"}},
+	} {
+		root := t.TempDir()
+		for at, text := range c.files {
+			put(t, root, at, []byte(text))
+		}
+		if d := cmp.Diff(c.want, NodeEviction(root)()); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ type certificateKind struct {
 var (
 	pki       = places.PKI + "/"
 	configs   = configDir + "/"
+	adminConf = filepath.Base(places.AdminConfig)
 	clientPEM = places.KubeletPKI + "/kubelet-client-current.pem"
 )
 
@@ -48,8 +49,8 @@ var certificateKinds = map[string]certificateKind{
 	"etcd-server":              {pki + "etcd/server.crt", pki + "etcd/server.key", "etcd/ca.crt", []string{"etcd"}},
 	"etcd-peer":                {pki + "etcd/peer.crt", pki + "etcd/peer.key", "etcd/ca.crt", []string{"etcd"}},
 	"etcd-healthcheck-client":  {pki + "etcd/healthcheck-client.crt", pki + "etcd/healthcheck-client.key", "etcd/ca.crt", nil},
-	"admin.conf":               {places.AdminConfig, "", "ca.crt", nil},
-	"super-admin.conf":         {configs + "super-admin.conf", "", "ca.crt", nil},
+	adminConf:                  {places.AdminConfig, "", "ca.crt", nil},
+	"super-" + adminConf:       {configs + "super-" + adminConf, "", "ca.crt", nil},
 	"controller-manager.conf":  {configs + "controller-manager.conf", "", "ca.crt", []string{"kube-controller-manager"}},
 	"scheduler.conf":           {configs + "scheduler.conf", "", "ca.crt", []string{"kube-scheduler"}},
 	KubeletClient:              {clientPEM, clientPEM, "ca.crt", nil},

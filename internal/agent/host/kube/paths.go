@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -20,8 +21,22 @@ var (
 	configDir = filepath.Dir(places.AdminConfig)
 )
 
-// Paths of a node's Kubernetes files, below Root (empty: the node's own root).
-type Paths struct{ Root string }
+// Paths of a node's Kubernetes files, below Root (empty: the node's own root). They are those of
+// kubeadm: its certificates, kubeconfigs and static pods, which other nodes do not have. Those of
+// the kubelet itself are the distribution's, if NodePaths made it.
+type Paths struct {
+	Root string
+	// kubeletDir and kubeletConfig replace kubeadm's, if not empty.
+	kubeletDir, kubeletConfig string
+}
+
+// NodePaths returns the paths of a node with the kubelet of its distribution; nil stands for kubeadm.
+func NodePaths(d *Detection) Paths {
+	if d == nil {
+		return Paths{}
+	}
+	return Paths{Root: d.Root, kubeletDir: d.Place(distribution.WhatKubeletDir), kubeletConfig: d.Place(distribution.WhatKubeletConfig)}
+}
 
 // Kubeconfig of the kubelet.
 func (p Paths) Kubeconfig() string { return p.join(places.Kubeconfig) }
@@ -32,8 +47,8 @@ func (p Paths) AdminConfig() string { return p.join(places.AdminConfig) }
 // Manifests of the static pods.
 func (p Paths) Manifests() string { return p.join(places.StaticPods) }
 
-// KubeletConfig is the kubelet's configuration file.
-func (p Paths) KubeletConfig() string { return p.join(places.KubeletConfig) }
+// KubeletConfig is the kubelet's configuration: a file, or a directory of drop-ins.
+func (p Paths) KubeletConfig() string { return p.join(cmp.Or(p.kubeletConfig, places.KubeletConfig)) }
 
 // KubeletFlags is the file with the kubelet's flags that kubeadm writes.
 func (p Paths) KubeletFlags() string { return p.join(places.Config) }
@@ -44,7 +59,13 @@ func (p Paths) Etcd(name string) string { return p.join(places.PKI + "/etcd/" + 
 // KubeadmTemp is where kubeadm leaves copies of what it replaced.
 func (p Paths) KubeadmTemp() string { return p.join(configDir + "/tmp") }
 
-func (p Paths) join(path string) string { return filepath.Join("/", p.Root, path) }
+// join returns "" for a place that there is not.
+func (p Paths) join(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Join("/", p.Root, path)
+}
 
 // kubeconfig is the little of a kubeconfig that is needed here.
 type kubeconfig struct {

@@ -20,3 +20,27 @@ func TestPathsOfKubeadm(t *testing.T) {
 		}
 	}
 }
+
+// The kubelet's own files are where the distribution of the node has its kubelet.
+func TestNodePaths(t *testing.T) {
+	t.Parallel()
+	k0s, k3s := t.TempDir(), t.TempDir()
+	put(t, k0s, "/etc/systemd/system/k0sworker.service", []byte("x"))
+	put(t, k3s, "/etc/systemd/system/k3s-agent.service", []byte(k3sUnit))
+	put(t, k3s, "/var/lib/kubelet/config.yaml", []byte("imagePullCredentialsVerificationPolicy: AlwaysVerify\n"))
+	drops := "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/"
+	put(t, k3s, drops+"00-k3s-defaults.conf", []byte("imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages\n"))
+	put(t, k3s, drops+"10-site.conf", []byte("imagePullCredentialsVerificationPolicy: NeverVerify\n"))
+	put(t, k3s, drops+"20-site.conf", []byte("maxPods: 50\n"))
+	for d, want := range map[*Detection]string{nil: "/var/lib/kubelet/image_manager", Supervised(k3s): k3s + "/var/lib/kubelet/image_manager", Supervised(k0s): k0s + "/var/lib/k0s/kubelet/image_manager"} {
+		if got := NodePaths(d).PullRecords(); got != want {
+			t.Errorf("records of pulls in %s, want %s", got, want)
+		}
+	}
+	if got := PullVerification(NodePaths(Supervised(k3s))); got != NeverVerify {
+		t.Errorf("policy %q", got)
+	}
+	if got := NodePaths(Supervised(k0s)).Manifests(); got != k0s+"/etc/kubernetes/manifests" {
+		t.Errorf("static pods of kubeadm in %s", got)
+	}
+}

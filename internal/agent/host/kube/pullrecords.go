@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,9 @@ import (
 )
 
 // PullRecords is the kubelet's directory of what it pulled, and is pulling.
-func (p Paths) PullRecords() string { return p.join(places.KubeletDir + "/image_manager") }
+func (p Paths) PullRecords() string {
+	return p.join(cmp.Or(p.kubeletDir, places.KubeletDir) + "/image_manager")
+}
 
 // NeverVerify is the kubelet's policy to start pods from a local image without credentials.
 const NeverVerify = "NeverVerify"

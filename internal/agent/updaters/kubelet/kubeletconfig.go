@@ -38,7 +38,7 @@ type ConfigHost interface {
 
 const (
 	// defaultDropinDir is used if the kubelet has no directory for drop-ins yet.
-	defaultDropinDir = "/etc/kubernetes/kubelet.conf.d"
+	defaultDropinDir = distribution.KubeadmDropins
 	// dropinName is the name of refit's drop-in there.
 	dropinName = "90-refit.conf"
 	// unitDropin adds the directory to the kubelet's command.

@@ -137,6 +137,9 @@ func eachEntry(t *tar.Reader, do func(name string, data []byte) error) error {
 // wrongPlugins are the payload's files that differ on the node. Other files in the directory
 // are not refit's.
 func (u *Updater) wrongPlugins(t updaters.Task) ([]plugin, error) {
+	if u.host.PluginDir() == "" {
+		return nil, payloadError("has no place on this node, whose distribution brings its own plugins")
+	}
 	p, err := t.Payload(PayloadPlugins)
 	if err != nil {
 		return nil, err
@@ -190,6 +193,9 @@ func (u *Updater) replacePlugins(t updaters.Task) error {
 
 // restorePlugins restores the backups, and removes plugins that were not there before.
 func (u *Updater) restorePlugins(t updaters.Task) error {
+	if u.host.PluginDir() == "" {
+		return nil // none was replaced
+	}
 	p, err := t.Payload(PayloadPlugins)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type Host interface {
 	// RuntimeReplaced reports whether the runtime's file is another one than the one that
 	// runs.
 	RuntimeReplaced(ctx context.Context) (bool, error)
-	// PluginDir is where the network plugins are.
+	// PluginDir is where the network plugins are, "" if the distribution brings its own.
 	PluginDir() string
 }
 

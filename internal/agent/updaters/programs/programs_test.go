@@ -334,3 +334,22 @@ func TestFields(t *testing.T) {
 		t.Fatal(diff)
 	}
 }
+
+// A distribution that brings its own network plugins has no directory for those of a bundle: nothing
+// is written anywhere, also by an undo.
+func TestPluginsWithoutAPlace(t *testing.T) {
+	n, dir := newNode(t)
+	n.cni = ""
+	tk := task(t, dir, PayloadPlugins)
+	if r := drive(t, New(n), n, tk); !r.Failed || !strings.Contains(r.Message, "has no place on this node") {
+		t.Fatal(r)
+	}
+	t.Chdir(dir)
+	write(t, filepath.Join(dir, "bridge"), "not a plugin")
+	if _, err := New(n).Undo(t.Context(), tk); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "bridge")); err != nil {
+		t.Errorf("an undo removed a file of the working directory: %v", err)
+	}
+}

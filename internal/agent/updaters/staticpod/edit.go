@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v2"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/model"
 )
 
@@ -35,14 +36,14 @@ func (m *manifest) isFor(namespace, name string) bool {
 	return m.Metadata.Name == name && have == namespace
 }
 
-// isKubeadm reports whether kubeadm made it.
-func (m *manifest) isKubeadm() bool {
+// isOf reports whether the distribution of the node, or kubeadm, made it.
+func (m *manifest) isOf(row distribution.Row) bool {
 	for k := range m.Metadata.Annotations {
 		if strings.HasPrefix(k, "kubeadm.kubernetes.io/") {
 			return true
 		}
 	}
-	return model.KubeadmPod(m.Metadata.Namespace, m.Metadata.Name)
+	return model.KubeadmPod(m.Metadata.Namespace, m.Metadata.Name) || row.Writes(m.Metadata.Namespace, m.Metadata.Name)
 }
 
 // errEdit marks a manifest that cannot be changed: waiting does not help.

@@ -15,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/host/nodefiles"
 	"github.com/refit-dev/refit/internal/agent/updaters"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -30,6 +31,10 @@ type Host interface {
 	// PodStatus is the API server's copy of a pod of this node: its images by container,
 	// and whether the kubelet reports it Ready.
 	PodStatus(ctx context.Context, namespace, name string) (images map[string]string, ready bool, err error)
+	// StaticPodDir is where the kubelet reads static pods, "" if it reads none from files.
+	StaticPodDir() string
+	// Distribution is the row of the node.
+	Distribution() distribution.Row
 }
 
 const (
@@ -79,8 +84,8 @@ func (u *Updater) inspectTask(t updaters.Task) (*pod, []byte, nodefiles.State, e
 // fs refuses everything but files of the manifests' own directory.
 func (u *Updater) fs() nodefiles.FS {
 	return nodefiles.FS{Root: u.root, Refuse: func(path string) string {
-		if filepath.Dir(path) != model.ManifestsDir {
-			return "it is not in " + model.ManifestsDir
+		if dir := u.host.StaticPodDir(); filepath.Dir(path) != dir {
+			return "it is not in " + dir
 		}
 		return ""
 	}}
@@ -88,7 +93,11 @@ func (u *Updater) fs() nodefiles.FS {
 
 // findManifest finds the one manifest of a pod.
 func (u *Updater) findManifest(p *pod) (data []byte, s nodefiles.State, err error) {
-	entries, err := os.ReadDir(filepath.Join("/", u.root, model.ManifestsDir))
+	dir := u.host.StaticPodDir()
+	if dir == "" {
+		return nil, s, editError("the kubelet of %s reads no static pods from a directory", u.host.Distribution().Title)
+	}
+	entries, err := os.ReadDir(filepath.Join("/", u.root, dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, s, fmt.Errorf("static pods: %w", err)
 	}
@@ -96,7 +105,7 @@ func (u *Updater) findManifest(p *pod) (data []byte, s nodefiles.State, err erro
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") { // the kubelet skips them too
 			continue
 		}
-		path := filepath.Join(model.ManifestsDir, e.Name())
+		path := filepath.Join(dir, e.Name())
 		raw, state, err := u.fs().Read(path)
 		if err != nil || !u.isManifestOf(raw, p) {
 			continue
@@ -106,17 +115,17 @@ func (u *Updater) findManifest(p *pod) (data []byte, s nodefiles.State, err erro
 		}
 		p.path, data, s = path, raw, state
 	}
-	return data, s, p.checkManifest(data)
+	return data, s, u.checkManifest(p, data)
 }
 
 // checkManifest says why the found manifest is not changed.
-func (p *pod) checkManifest(data []byte) error {
+func (u *Updater) checkManifest(p *pod, data []byte) error {
 	if p.path == "" {
-		return editError("no file in %s is the manifest of pod %s/%s (refit follows no link)", model.ManifestsDir, p.namespace, p.name)
+		return editError("no file in %s is the manifest of pod %s/%s (refit follows no link)", u.host.StaticPodDir(), p.namespace, p.name)
 	}
 	m, err := parseManifest(data)
-	if err == nil && m.isKubeadm() {
-		return editError("%s is a static pod of kubeadm: a ClusterUpdate upgrades it, with its version", p.path)
+	if row := u.host.Distribution(); err == nil && m.isOf(row) {
+		return editError("%s is a static pod of %s: a ClusterUpdate upgrades it, with its version", p.path, row.Title)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package staticpod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/refit-dev/refit/internal/agent/host/cri"
 	"github.com/refit-dev/refit/internal/agent/updaters"
 	"github.com/refit-dev/refit/internal/agent/updaters/updatertest"
+	"github.com/refit-dev/refit/internal/distribution"
 	"github.com/refit-dev/refit/internal/failpoint"
 	"github.com/refit-dev/refit/internal/model"
 )
@@ -22,6 +24,8 @@ import (
 // changed, and stops the pod before it starts another one.
 type simNode struct {
 	root string
+	// row is the node's distribution, "" for kubeadm.
+	row string
 	// images that the runtime has, by name.
 	images map[string]string
 	// runs is what the pod was started with, "" while it is stopped; age is how
@@ -34,7 +38,16 @@ type simNode struct {
 	hung       chan struct{}
 }
 
-func (n *simNode) path() string { return filepath.Join(n.root, model.ManifestsDir, "proxy.yaml") }
+func (n *simNode) Distribution() distribution.Row {
+	row, _ := distribution.ByName(cmp.Or(n.row, distribution.Kubeadm))
+	return row
+}
+
+func (n *simNode) StaticPodDir() string { return n.Distribution().Places.StaticPods }
+
+var manifestsDir = distribution.KubeadmPlaces().StaticPods
+
+func (n *simNode) path() string { return filepath.Join(n.root, n.StaticPodDir(), "proxy.yaml") }
 
 func (n *simNode) manifest() string {
 	b, err := os.ReadFile(n.path())
@@ -193,12 +206,19 @@ func TestWhatIsRefused(t *testing.T) {
 	}{
 		"the image is not on the node": {func(n *simNode, _ *model.StaticPodImages) { delete(n.images, newer) }, v1alpha1.ReasonImagesMissing, "nothing was changed"},
 		"kubeadm's own, by its name": {func(n *simNode, p *model.StaticPodImages) {
-			put(t, filepath.Join(n.root, model.ManifestsDir, "etcd.yaml"), strings.Replace(text, "name: proxy", "name: etcd\n  namespace: kube-system", 1))
+			put(t, filepath.Join(n.root, manifestsDir, "etcd.yaml"), strings.Replace(text, "name: proxy", "name: etcd\n  namespace: kube-system", 1))
 			p.Namespace, p.Pod = "kube-system", "etcd"
 		}, v1alpha1.ReasonStaticPodRefused, "a static pod of kubeadm"},
 		"kubeadm's own, by what it wrote there": {func(n *simNode, _ *model.StaticPodImages) {
 			put(t, n.path(), strings.Replace(text, "name: proxy", "name: proxy\n  annotations: {kubeadm.kubernetes.io/etcd.advertise-client-urls: x}", 1))
 		}, v1alpha1.ReasonStaticPodRefused, "a static pod of kubeadm"},
+		"RKE2's own, where RKE2 has them": {func(n *simNode, p *model.StaticPodImages) {
+			n.row = distribution.RKE2
+			put(t, n.path(), strings.Replace(text, "name: proxy", "name: kube-proxy\n  namespace: kube-system", 1))
+			p.Namespace, p.Pod = "kube-system", "kube-proxy"
+		}, v1alpha1.ReasonStaticPodRefused, "a static pod of RKE2"},
+		"another directory than the node's": {func(n *simNode, _ *model.StaticPodImages) { n.row = distribution.K3s }, v1alpha1.ReasonStaticPodRefused, "no file in /var/lib/rancher/k3s/agent/pod-manifests"},
+		"a kubelet that reads no files":     {func(n *simNode, _ *model.StaticPodImages) { n.row = distribution.K0s }, v1alpha1.ReasonStaticPodRefused, "the kubelet of k0s reads no static pods"},
 		"another image is there than was planned": {func(n *simNode, _ *model.StaticPodImages) {
 			put(t, n.path(), strings.Replace(text, older, older+"0", 1))
 		}, v1alpha1.ReasonStaticPodRefused, "refit did not write"},
