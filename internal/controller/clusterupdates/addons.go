@@ -10,7 +10,7 @@ import (
 	"github.com/refit-dev/refit/internal/pipeline/updateplan"
 )
 
-// addonsTime is how long further nodes wait for add-ons after a server was given back. Add-ons that
+// addonsTime is how long further nodes wait for add-ons after a server is done. Add-ons that
 // were broken before stay broken, so the wait ends.
 const addonsTime = 5 * time.Minute
 
