@@ -217,6 +217,14 @@ func (o *Options) checkDatastore() error {
 	return nil
 }
 
+// osImage is that of a node, empty if its OS is the machine's own.
+func (o *Options) osImage(number int) string {
+	if number > o.ControlPlanes || o.Nodes == 1 || o.OSImageOnAll {
+		return o.OSImage
+	}
+	return ""
+}
+
 // checkOSImage makes the path absolute: the supervisor has another directory.
 func (o *Options) checkOSImage() (err error) {
 	if o.OSImage == "" {

@@ -150,9 +150,7 @@ func prepare(ctx context.Context, o Options, dir string, p parts) (*Lab, error) 
 	disks, ctx := errgroup.WithContext(ctx)
 	for number := 1; number <= o.Nodes; number++ {
 		m := newMachine(l, number, programs, p)
-		if number > o.ControlPlanes || o.Nodes == 1 || o.OSImageOnAll {
-			m.OSImage = o.OSImage
-		}
+		m.OSImage = o.osImage(number)
 		if err := os.MkdirAll(m.Dir, 0o700); err != nil {
 			return nil, err
 		}
