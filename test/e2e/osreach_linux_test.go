@@ -79,6 +79,10 @@ func TestOSHostsNeedNoVisit(t *testing.T) {
 	w := &osReach{osSite: startDeployedSite(t, scenario.Options{Name: "osreach", Nodes: 3, From: to, To: to})}
 	w.approves(t)
 	w.good = w.version(t, "2")
+	w.pools(t, func(p *v1alpha1.UpdatePoolSpec) {
+		undo := int32(osUndoDeadline)
+		p.OSReadySeconds, p.StepDeadlineSeconds, p.UndoDeadlineSeconds = osReady, osStepDeadline, &undo
+	})
 	keepResult(t, "osreach.json", func() any {
 		w.seen.Kubernetes, w.seen.Steps = w.s.From, played[t.Name()]
 		return w.seen
@@ -111,10 +115,6 @@ func (w *osReach) firstBoot(t *testing.T, before map[string]int) (first, other s
 }
 
 func (w *osReach) staysOff(t *testing.T) {
-	w.pools(t, func(p *v1alpha1.UpdatePoolSpec) {
-		undo := int32(osUndoDeadline)
-		p.OSReadySeconds, p.StepDeadlineSeconds, p.UndoDeadlineSeconds = osReady, osStepDeadline, &undo
-	})
 	open := firewall("accept")
 	must(t, w.s.Client.Create(t.Context(), &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: osName}, Spec: v1alpha1.NodeConfigSpec{Pools: []string{osName},
 		Files: []v1alpha1.NodeFile{{Path: osFirewall, Contents: &v1alpha1.FileContents{Inline: &open}, Units: []string{"nftables.service"}}},
@@ -244,11 +244,15 @@ func (w *osReach) refusesPackages(t *testing.T) {
 	before := w.boots(t)["n1"]
 	pool := &v1alpha1.UpdatePool{ObjectMeta: metav1.ObjectMeta{Name: "control-plane"}}
 	w.patch(t, pool, fmt.Sprintf(`{"spec":{"osImage":%q}}`, osName))
-	_, err := w.s.Run(t.Context(), "plan")
-	must(t, err)
+	eventually(t, 2*time.Minute, "there is a plan", func() (bool, string) {
+		_, err := w.s.Run(t.Context(), "plan")
+		var l v1alpha1.ClusterUpdateList
+		return err == nil && w.s.Client.List(t.Context(), &l) == nil && len(l.Items) == 1, fmt.Sprint(len(l.Items), err)
+	})
 	r := osRefused{What: "a whole OS for a node with an OS of packages", Check: checkImages, Reason: osimage.ReasonNotExtension}
 	r.Message = w.closes(t, r.Check, r.Reason)
 	r.Boots = w.boots(t)["n1"] - before
+	var err error
 	r.Cordoned, err = w.s.Cordoned(t.Context(), "n1")
 	must(t, err)
 	if r.Boots != 0 || r.Cordoned {
