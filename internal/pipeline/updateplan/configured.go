@@ -141,14 +141,34 @@ func programsUpdater() Updater {
 // sandboxUpdater tells the container runtime its sandbox image.
 func sandboxUpdater() Updater {
 	return Updater{Name: "sandbox-image", Claim: func(q Question) Claim {
-		return configStep(q, "sandbox-image", q.ChangesBelow(PathSandboxImage), deadlineRestart)
+		mine := q.ChangesBelow(PathSandboxImage)
+		if c := ofOneUnit(q, mine, "the sandbox image"); c != nil {
+			return *c
+		}
+		return configStep(q, "sandbox-image", mine, deadlineRestart)
 	}}
+}
+
+// ofOneUnit refuses changes to parts that have no unit of their own on a node of k3s, RKE2 or k0s:
+// nothing there reads refit's drop-ins, and there is no unit to restart. Nil on other nodes.
+func ofOneUnit(q Question, mine []model.Change, what string) *Claim {
+	row, ok := supervised(q.Node)
+	if !ok || len(mine) == 0 {
+		return nil
+	}
+	c := refuseChanges(mine, "it runs "+row.Title+", of which one unit starts kubelet and container runtime: refit does not set "+what+" there",
+		"set it in the configuration of "+row.Title+" ("+row.Places.Config+"), for example by a file of another NodeConfig")
+	return &c
 }
 
 // kubeletConfigUpdater lays fields over the kubelet's configuration.
 func kubeletConfigUpdater() Updater {
 	return Updater{Name: "kubelet-config", Claim: func(q Question) Claim {
-		return configStep(q, "kubelet-config", q.ChangesBelow(PathKubeletConfig), deadlineRestart)
+		mine := q.ChangesBelow(PathKubeletConfig)
+		if c := ofOneUnit(q, mine, "fields of the kubelet"); c != nil {
+			return *c
+		}
+		return configStep(q, "kubelet-config", mine, deadlineRestart)
 	}}
 }
 

@@ -202,6 +202,20 @@ func TestSupervisorWithSQLite(t *testing.T) {
 	}
 }
 
+// On a node whose one unit starts kubelet and container runtime nothing reads refit's drop-ins.
+func TestPartsWithoutAUnitAreRefused(t *testing.T) {
+	t.Parallel()
+	for kubelet, refused := range map[string]bool{"v1.35.4": false, "v1.35.4+k3s1": true, "v1.35.4+rke2r1": true, "v1.35.4+k0s": true} {
+		node := worker("n2", kubelet)
+		node.ConfigName, node.Config = "c", &model.NodeConfig{SandboxImage: "pause:2", Kubelet: `{"maxPods":50}`}
+		q := Question{Node: node, Current: Fields{PathSandboxImage: "pause:1", PathKubeletConfig: "x"}, Desired: node.Config.Fields()}
+		c := Cover([]Updater{sandboxUpdater(), kubeletConfigUpdater()}, q)
+		if said := fmt.Sprint(c.Blockers); (len(c.Steps) == 0) != refused || (len(c.Blockers) > 0) != refused || refused && !strings.Contains(said, "one unit starts kubelet and container runtime") {
+			t.Errorf("%s: %d steps, %s", kubelet, len(c.Steps), said)
+		}
+	}
+}
+
 // However far a bundle is ahead, the plan moves one minor version or none, and names the next
 // bundle that is missing.
 func TestHopsAreNamed(t *testing.T) {
