@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/refit-dev/refit/api/v1alpha1"
@@ -15,6 +18,7 @@ import (
 	"github.com/refit-dev/refit/internal/cli/inputs"
 	"github.com/refit-dev/refit/internal/cli/updatecmd"
 	"github.com/refit-dev/refit/internal/convert/rolloutfacts"
+	"github.com/refit-dev/refit/internal/model"
 	"github.com/refit-dev/refit/internal/render"
 )
 
@@ -32,13 +36,13 @@ func (o *options) current(ctx context.Context, c client.Client, all []v1alpha1.C
 	case name != "":
 		return o.createUpdate(ctx, c, name, v1alpha1.ClusterUpdateSpec{Start: v1alpha1.StartManual})
 	case last == nil:
-		return nil, console.UsageError(errors.New("there is no update yet, and every node matches its NodeConfigs: name the target with --to BUNDLE|VERSION|DIGEST"))
+		return nil, console.UsageError(errors.New("there is no update yet, and every node matches its NodeConfigs and OS image: name the target with --to BUNDLE|VERSION|DIGEST"))
 	}
 	return last, nil
 }
 
-// configsWaiting returns the name of an update for the current NodeConfigs, "" if all
-// nodes match them. The same edits give the same name.
+// configsWaiting returns the name of an update for the current NodeConfigs and OS images, "" if
+// all nodes match them. The same edits give the same name.
 func configsWaiting(ctx context.Context, c client.Client) (name string, err error) {
 	var list v1alpha1.NodeConfigList
 	if err := c.List(ctx, &list); err != nil {
@@ -51,10 +55,66 @@ func configsWaiting(ctx context.Context, c client.Client) (name string, err erro
 		waits = waits || nc.Status.ObservedGeneration < nc.Generation || nc.Status.Current < nc.Status.Nodes
 		fmt.Fprintf(h, "%s %d\n", nc.UID, nc.Generation)
 	}
-	if !waits {
-		return "", nil
+	images, err := imagesWaiting(ctx, c)
+	if err != nil || !waits && len(images) == 0 {
+		return "", err
+	}
+	for _, state := range images {
+		fmt.Fprintln(h, state)
 	}
 	return "config-" + hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+// imagesWaiting names the desired states with an OS image that one of their nodes has not booted.
+// No NodeConfig tells of a node that none matches.
+func imagesWaiting(ctx context.Context, c client.Client) (states []string, err error) {
+	var pools v1alpha1.UpdatePoolList
+	if err := c.List(ctx, &pools); err != nil {
+		return nil, inputs.ListError(err)
+	}
+	if !slices.ContainsFunc(pools.Items, func(p v1alpha1.UpdatePool) bool { return p.Spec.OSImage != "" }) {
+		return nil, nil
+	}
+	var reports v1alpha1.NodeUpdateList
+	if err := c.List(ctx, &reports, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+		return nil, inputs.ListError(err)
+	}
+	wanted := map[string]string{}
+	for i := range reports.Items {
+		state, seen := reports.Items[i].Spec.Config, reports.Items[i].Status.Observed
+		if state == "" || seen == nil || seen.Fields[model.FieldOSUnsupported] != "" {
+			continue
+		}
+		want, known := wanted[state]
+		if !known {
+			if want, err = imageOf(ctx, c, state); err != nil {
+				return nil, err
+			}
+			wanted[state] = want
+		}
+		if want != "" && seen.Fields[model.FieldOSImage] != want && !slices.Contains(states, state) {
+			states = append(states, state)
+		}
+	}
+	slices.Sort(states)
+	return states, nil
+}
+
+// imageOf is the digest of the OS image of a desired state, "" if it has none.
+func imageOf(ctx context.Context, c client.Client, state string) (string, error) {
+	var content v1alpha1.Content
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.NodesNamespace, Name: state}, &content)
+	if apierrors.IsNotFound(err) { // the controller has replaced it meanwhile
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the desired state %s of nodes: %w", state, err)
+	}
+	var config model.NodeConfig
+	if err := json.Unmarshal([]byte(content.Data), &config); err != nil {
+		return "", fmt.Errorf("desired state %s of nodes: %w", state, err)
+	}
+	return config.Fields()[model.FieldOSImage], nil
 }
 
 // toApply returns the update to start. Without a name and without a running update it

@@ -256,6 +256,8 @@ const (
 	// FieldOSImage has the digest that is booted as value, FieldKernelArguments
 	// refit's own arguments joined by blanks.
 	FieldOSImage = "os/image"
+	// FieldOSUnsupported is why the OS of a node cannot be moved.
+	FieldOSUnsupported = "os/unsupported"
 	// FieldOSPrepared is the name of the configuration whose image is staged before the
 	// node is cordoned, or ValueNone; an agent that stages none does not report it.
 	// FieldOSProblem is why it is not staged.

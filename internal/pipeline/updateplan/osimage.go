@@ -12,7 +12,7 @@ import (
 const (
 	prefixOS          = "os/"
 	pathOSDriver      = "os/driver"
-	pathOSUnsupported = "os/unsupported"
+	pathOSUnsupported = model.FieldOSUnsupported
 	driverSysext      = "sysext"
 )
 

@@ -23,7 +23,7 @@ const (
 	// FieldDriver is how the OS is moved: bootc, rpm-ostree, ostree, sysext, package.
 	FieldDriver = model.FieldOSDriver
 	// FieldUnsupported is why it cannot be.
-	FieldUnsupported = "os/unsupported"
+	FieldUnsupported = model.FieldOSUnsupported
 	// FieldRollback is the digest that a rollback boots, FieldStaged the one that the
 	// next boot uses.
 	FieldRollback = "os/rollback"
