@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -69,35 +70,40 @@ func configsWaiting(ctx context.Context, c client.Client) (name string, err erro
 // No NodeConfig tells of a node that none matches.
 func imagesWaiting(ctx context.Context, c client.Client) (states []string, err error) {
 	var pools v1alpha1.UpdatePoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return nil, inputs.ListError(err)
-	}
-	if !slices.ContainsFunc(pools.Items, func(p v1alpha1.UpdatePool) bool { return p.Spec.OSImage != "" }) {
-		return nil, nil
-	}
 	var reports v1alpha1.NodeUpdateList
-	if err := c.List(ctx, &reports, client.InNamespace(v1alpha1.NodesNamespace)); err != nil {
+	err = c.List(ctx, &pools)
+	if err == nil && slices.ContainsFunc(pools.Items, func(p v1alpha1.UpdatePool) bool { return p.Spec.OSImage != "" }) {
+		err = c.List(ctx, &reports, client.InNamespace(v1alpha1.NodesNamespace))
+	}
+	if err != nil {
 		return nil, inputs.ListError(err)
 	}
 	wanted := map[string]string{}
 	for i := range reports.Items {
-		state, seen := reports.Items[i].Spec.Config, reports.Items[i].Status.Observed
-		if state == "" || seen == nil || seen.Fields[model.FieldOSUnsupported] != "" {
+		state, booted := reports.Items[i].Spec.Config, bootedImage(&reports.Items[i])
+		if state == "" || booted == "" {
 			continue
 		}
-		want, known := wanted[state]
-		if !known {
-			if want, err = imageOf(ctx, c, state); err != nil {
+		if _, known := wanted[state]; !known {
+			if wanted[state], err = imageOf(ctx, c, state); err != nil {
 				return nil, err
 			}
-			wanted[state] = want
 		}
-		if want != "" && seen.Fields[model.FieldOSImage] != want && !slices.Contains(states, state) {
+		if want := wanted[state]; want != "" && booted != want {
 			states = append(states, state)
 		}
 	}
 	slices.Sort(states)
-	return states, nil
+	return slices.Compact(states), nil
+}
+
+// bootedImage is the digest of the OS image that a node has booted, "none" without one; "" if refit
+// does not move its OS, or no agent has reported on it.
+func bootedImage(nu *v1alpha1.NodeUpdate) string {
+	if seen := nu.Status.Observed; seen != nil && seen.Fields[model.FieldOSUnsupported] == "" {
+		return cmp.Or(seen.Fields[model.FieldOSImage], "none")
+	}
+	return ""
 }
 
 // imageOf is the digest of the OS image of a desired state, "" if it has none.

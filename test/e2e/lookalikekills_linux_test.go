@@ -207,11 +207,11 @@ func killedAt(victim, line string) string { return victim + " at " + line }
 
 // killAtLines kills the victim of each line when the node pauses there.
 func killAtLines(ctx context.Context, t *testing.T, s *scenario.Scenario, node string, victims, lines []string, killed func(what string)) {
-	for i, then := 0, 0; i < len(lines); i = then {
+	for i := 0; i < len(lines); {
 		if !awaitPause(ctx, s, node, lines[i]) {
 			return
 		}
-		then = next(victims, lines, i)
+		then := next(victims, lines, i)
 		// The next line is named before the kill: a node that starts again may be there at once.
 		if then < len(lines) && !pauseAt(ctx, s, node, lines[then]) {
 			return
@@ -220,6 +220,7 @@ func killAtLines(ctx context.Context, t *testing.T, s *scenario.Scenario, node s
 			return
 		}
 		killed(killedAt(victims[i], lines[i]))
+		i = then
 	}
 }
 
