@@ -76,12 +76,16 @@ func (p supervisorPart) Stop(ctx context.Context) error {
 	return p.host.unit(ctx, func(m *systemd.Manager) error { return m.Stop(ctx, p.node.Unit) })
 }
 
-// Unpacked is k3s's own: what RKE2 unpacks comes from an image that it may have to pull.
-func (p supervisorPart) Unpacked() string {
-	if p.node.Distribution != distribution.K3s {
-		return ""
+// Unpacked is where k3s and RKE2 unpack their parts. RKE2 takes them from an image that it may have
+// to pull, so it is not made to do it again.
+func (p supervisorPart) Unpacked() (dir string, again bool) {
+	switch p.node.Distribution {
+	case distribution.K3s:
+		return p.dataPath("data"), true
+	case distribution.RKE2:
+		return p.dataPath("data"), false
 	}
-	return p.dataPath("data")
+	return "", false
 }
 
 func (p supervisorPart) BootID() (string, error) { return p.host.BootID() }

@@ -33,8 +33,8 @@ type SupervisorHost interface {
 	// Stop stops the unit and the process that has the database open. Containers continue.
 	Stop(ctx context.Context) error
 	// Unpacked is the directory in which the program unpacks its parts, one directory for each
-	// build; "" if it cannot unpack them again.
-	Unpacked() string
+	// build; "" if it has none. again is true if it can unpack them once more by itself.
+	Unpacked() (dir string, again bool)
 	// BootID differs after each start of the machine.
 	BootID() (string, error)
 	// RunDetached starts a command in a unit of its own, with its output in log and its end
@@ -60,6 +60,7 @@ type Supervisor struct {
 
 // NewSupervisor makes the updater. payload is the name of the program: k3s, rke2 or k0s.
 func NewSupervisor(h SupervisorHost, payload string) *Supervisor {
+	h = flushing{h}
 	return &Supervisor{Updater: &Updater{host: h, now: time.Now, payload: payload, what: payload}, host: h}
 }
 
@@ -76,7 +77,7 @@ func (u *Supervisor) Update(ctx context.Context, t updaters.Task) (updaters.Resu
 	if err != nil || !r.Done {
 		return r, err
 	}
-	return r, u.flushParts()
+	return r, flushParts(u.host)
 }
 
 // update saves the snapshot that is missing, and then does what Updater does.

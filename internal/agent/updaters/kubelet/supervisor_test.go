@@ -70,7 +70,7 @@ func (n *simServer) Etcd() Etcd {
 	return n.etcd
 }
 
-func (n *simServer) Unpacked() string { return n.unpacked }
+func (n *simServer) Unpacked() (string, bool) { return n.unpacked, true }
 
 func (n *simServer) BootID() (string, error) { return n.started, nil }
 

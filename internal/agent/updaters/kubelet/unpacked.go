@@ -21,12 +21,20 @@ type unpackedParts struct {
 	Names []string `json:"names"`
 }
 
+// flushing is a host whose program has its unpacked parts on disk when its restart is carried out:
+// after a power cut a torn part would stop every later start.
+type flushing struct{ SupervisorHost }
+
+func (h flushing) RestartKubelet(ctx context.Context) error {
+	return errors.Join(h.SupervisorHost.RestartKubelet(ctx), flushParts(h))
+}
+
 // repairParts has a program unpack its parts again after a power cut. k3s unpacks at its first
 // start, does not flush, and takes a directory that is there for whole: torn files would stop
 // every later start. Directories from before the update stay.
 func (u *Supervisor) repairParts(ctx context.Context, t updaters.Task) error {
-	dir := u.host.Unpacked()
-	if dir == "" {
+	dir, again := u.host.Unpacked()
+	if dir == "" || !again {
 		return nil
 	}
 	boot, err := u.host.BootID()
@@ -100,9 +108,9 @@ func partsIn(dir string) (names []string, err error) {
 	return names, err
 }
 
-// flushParts has what the new program unpacked on disk before the step is done.
-func (u *Supervisor) flushParts() error {
-	dir := u.host.Unpacked()
+// flushParts writes out what the program has unpacked.
+func flushParts(h SupervisorHost) error {
+	dir, _ := h.Unpacked()
 	if dir == "" {
 		return nil
 	}
