@@ -274,7 +274,11 @@ func untilDone(t *testing.T, s *scenario.Scenario) (halts []string) {
 		if r, err = s.Run(t.Context(), "retry"); err != nil || r.Code != 0 {
 			t.Fatalf("retry: exit code %d, %v", r.Code, err)
 		}
-		time.Sleep(3 * time.Second)
+		// After a power cut it may take a while until a controller acts on it.
+		eventually(t, 3*time.Minute, "the retry has begun", func() (bool, string) {
+			r, err := s.Run(t.Context(), "status")
+			return err == nil && r.Code != 5, r.Stdout
+		})
 	}
 	return halts
 }
