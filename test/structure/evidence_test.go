@@ -57,6 +57,7 @@ var shown = []struct {
 		m := value(v.get("move").(map[string]any))
 		return fmt.Sprintf("%s, API server unavailable %.0f s, %v retries", count("containersWithoutImage", "containers without an image")(m), m.get("apiUnavailableSeconds"), m.get("retries"))
 	}},
+	{"test/e2e/results/lookalike-kills-rke2-turns.json", "agent, unit, containerd and power of a look-alike of RKE2 die in turn, at every line of a move to another build and over a minor version", count("moves", "moves")},
 	{"test/e2e/results/lookalike-coldstart-k0s.json", "three nodes of a look-alike of k0s lose power, all images and the agents' network at once; they start from their own copies", coldStart},
 	{"test/e2e/results/lookalike-coldstart-rke2.json", "the same on a look-alike of RKE2, whose agents have a network", coldStart},
 	{"test/e2e/results/lookalike-coldstart-k3s.json", "the same on a look-alike of k3s, whose agents have a network", coldStart},
