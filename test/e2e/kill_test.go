@@ -275,7 +275,7 @@ func untilDone(t *testing.T, s *scenario.Scenario) (halts []string) {
 			t.Fatalf("retry: exit code %d, %v", r.Code, err)
 		}
 		// After a power cut it may take a while until a controller acts on it.
-		eventually(t, 3*time.Minute, "the retry has begun", func() (bool, string) {
+		eventually(t, 3*time.Minute, "the retry has started", func() (bool, string) {
 			r, err := s.Run(t.Context(), "status")
 			return err == nil && r.Code != 5, r.Stdout
 		})
